@@ -13,14 +13,14 @@ from kaiwo.devices.discover import discover
 from tests.devices.amd_trees import Box, write_box
 
 GPUS, DEVICES, ROUNDS = 8, 64, 30
-MAX_MS = 50.0
+MAX_MS = 10.0  # of processor time: other processes do not count
 
 
 def main() -> int:
     result = measure()
     print(json.dumps(result))
-    if result["p50_ms"] > MAX_MS:
-        print(f"p50_ms is {result['p50_ms']}, at most {MAX_MS} is due", file=sys.stderr)
+    if result["processor_ms"] > MAX_MS:
+        print(f"processor_ms is {result['processor_ms']}, at most {MAX_MS} is due", file=sys.stderr)
         return 1
     return 0
 

@@ -14,6 +14,7 @@ from kaiwo.model.queue import Queue
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
+from kaiwo.runtime.loop.cycle_phases import CyclePhases
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
 from kaiwo.runtime.loop.recovery_history import RecoveryHistory
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -27,7 +28,7 @@ class FakeCluster:
 
     kind = name = "simulated"
     is_virtual = True
-    left_out = 0
+    left_out = failed_pods = 0
     lists_devices = False
 
     def __init__(self) -> None:
@@ -73,6 +74,8 @@ class FakeLoop:
         self.revision = 1
         self.busy_since: float | None = None
         self.health = Health()
+        self.phases = CyclePhases()
+        self.listeners: list[Any] = []
         self._news = asyncio.Event()
         self.patch([QueueChanged(Queue("default")), *(NodeChanged(node(f"n-{at:05d}")) for at in range(nodes))])
 

@@ -1,5 +1,6 @@
 """What people get wrong: one clear sentence each, the right status, and nothing changes."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ QUERIES = [
     (f"/workloads?q={LONG}", "q"),
     ("/workloads?q=%00", "q"),
     ("/workloads?colour=red", "colour"),
-    ("/nodes?limit=501", "limit"),
+    ("/nodes?limit=2001", "limit"),
     ("/nodes?queue=lab", "queue"),
     (f"/nodes?after={write_cursor(5)}", "after"),
     ("/gpus?limit=1001", "limit"),
@@ -199,3 +200,22 @@ def test_a_name_that_there_is_not_is_answered_with_one_that_may_be_meant(tmp_pat
             assert "did you mean" not in (await kaiwo.get("/workloads/default/nothing-like-it")).json()["message"]
 
     run(work())
+
+
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_read(tmp_path: Path) -> None:
+    """Behind a proxy that believes Content-Length, the second request would be part of the first one's body."""
+
+    async def story() -> None:
+        async with world(tmp_path, nodes=1) as it:
+            host, port = it.client.base_url.host, it.client.base_url.port
+            reader, writer = await asyncio.open_connection(host, port)
+            head = f"Host: {host}\r\nAuthorization: {it.bearer['Authorization']}\r\n"
+            second = f"GET /api/v1/status HTTP/1.1\r\n{head}\r\n"
+            first = f"POST /api/v1/logins HTTP/1.1\r\n{head}Content-Length: {5 + len(second)}\r\n"
+            writer.write(f"{first}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{second}".encode())
+            answers = await asyncio.wait_for(reader.read(), 30)
+            writer.close()
+            assert answers.startswith(b"HTTP/1.1 400")
+            assert answers.count(b"HTTP/1.1 ") == 1
+
+    run(story())

@@ -224,7 +224,7 @@ def test_a_stream_shows_no_command_of_others(tmp_path: Path, view: str) -> None:
         async with people(tmp_path) as (kaiwo, who):
             path = f"/api/v1/stream?view={view}"
             async with kaiwo.client.stream("GET", path, headers=who["ada"].headers) as stream:
-                chunks, seen = stream.aiter_raw(), b""
+                chunks, seen = stream.aiter_bytes(), b""
                 await running_work_of_bob(kaiwo, who["bob"])
                 async with asyncio.timeout(60):
                     while (b"default/train" if view != "status" else b"data:") not in seen:

@@ -99,8 +99,8 @@ def test_every_view_can_be_followed(tmp_path: Path, view: str) -> None:
     [
         ("view=gpus&limit=1000", 200),
         ("view=gpus&limit=1001", 400),
-        ("view=nodes&limit=500", 200),
-        ("view=nodes&limit=501", 400),
+        ("view=nodes&limit=2000", 200),
+        ("view=nodes&limit=2001", 400),
         ("view=workloads&limit=501", 400),
     ],
 )

@@ -272,7 +272,7 @@ def test_an_open_stream_ends_with_its_token(
             headers = await log_in(kaiwo, ada.headers) if end == "logged out" else ada.headers
             async with kaiwo.client.stream("GET", f"/api/v1{path}", headers=headers) as stream:
                 assert stream.status_code == 200
-                chunks = stream.aiter_raw()
+                chunks = stream.aiter_bytes()
                 await anext(chunks)
                 if end == "revoked":
                     await kaiwo.delete(f"/tokens/{ada.id}")
@@ -297,7 +297,7 @@ def test_a_stream_of_another_token_goes_on(tmp_path: Path) -> None:
         async with world(tmp_path) as kaiwo:
             ada, bob = await person(kaiwo, "ada", "viewer"), await person(kaiwo, "bob", "viewer")
             async with kaiwo.client.stream("GET", "/api/v1/stream?view=workloads", headers=bob.headers) as stream:
-                chunks = stream.aiter_raw()
+                chunks = stream.aiter_bytes()
                 await anext(chunks)
                 await kaiwo.delete(f"/tokens/{ada.id}")
                 await kaiwo.submit("news", hold=True)

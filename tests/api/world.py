@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from kaiwo.api.context import Context
 from kaiwo.api.settings import Settings
 from kaiwo.app.http_server import Server, serve
 from kaiwo.clusters.local import LocalCluster
+from kaiwo.clusters.local.clock import ticks
 from kaiwo.history import Journal
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
@@ -70,14 +72,22 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(
-    home: Path, nodes: int = 2, settings: dict[str, Any] | None = None, policy: Policy = DEFAULT_POLICY
+    home: Path,
+    nodes: int = 2,
+    settings: dict[str, Any] | None = None,
+    policy: Policy = DEFAULT_POLICY,
+    ticks: Callable[[], float] = ticks,
+    wall: Callable[[], float] = time.time,
+    exporters: str = "",
 ) -> AsyncIterator[World]:
-    """Start it, and take it down again."""
-    cluster = LocalCluster(home, [node(f"node-{index}") for index in range(nodes)], speed=1.0, grace_s=0.5)
+    """Start it, and take it down again. `ticks` and `wall`: what its clock counts, and the system's clock."""
+    machines = [node(f"node-{index}") for index in range(nodes)]
+    cluster = LocalCluster(home, machines, speed=1.0, grace_s=0.5, ticks=ticks, wall=wall)
     loop = SchedulingLoop(cluster, Journal(home / "journal"), policy)
     running = asyncio.create_task(loop.run())
     app = make_app(loop, Settings(home=str(home), **(settings or {})))
     context = context_of(app)
+    context.series.use_exporters(exporters)
     server, url = await serve(app, "127.0.0.1", 0, str(home), context.closing.set)
     kaiwo = World(loop, server, url, context)
     try:

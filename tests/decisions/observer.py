@@ -297,7 +297,7 @@ def _answers(working: WorkingCopy, want: Request) -> list[Any]:
         [fits_when_empty(view, want, offer).tolist(), pods_when_empty(view, want, offer).tolist()],
         sorted(most_when_empty(view, want, rows % 3 > 0, offer).items()),
         [
-            reserved_obstacles(view, want, np.ones(len(nodes.names), np.bool_)),
+            [each[:2] for each in reserved_obstacles(view, want, np.ones(len(nodes.names), np.bool_))],
             charge_of(want, 2, 100_000),
             most_pods_when_empty(nodes, want),
         ],

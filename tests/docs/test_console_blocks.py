@@ -16,7 +16,19 @@ TYPED = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("quick-start", "fairness", "reservations", "topology", "levels", "recovery", "simulate", "what-if")
+        for name in (
+            "quick-start",
+            "daily-work",
+            "fairness",
+            "reservations",
+            "topology",
+            "levels",
+            "recovery",
+            "simulate",
+            "what-if",
+            "defragmentation",
+            "placement",
+        )
     ),
 ]
 # On a busy machine the first look may come before the first cycle; a reader types more slowly.

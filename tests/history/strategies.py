@@ -6,9 +6,21 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from kaiwo.model.affinity import NodeRule
+from kaiwo.model.defragmentation import (
+    DefragmentationGoal,
+    DefragmentationRun,
+    GoalKind,
+    Move,
+    MoveStep,
+    RunState,
+    StepProgress,
+)
 from kaiwo.model.events import (
     ClockMoved,
+    DefragmentationChanged,
+    DefragmentationStepChanged,
     Event,
+    GpuLoadsMeasured,
     NodeChanged,
     NodeFailuresSeen,
     NodeGone,
@@ -212,7 +224,22 @@ recoveries = st.builds(
     _few(names),
     _few(names),
 )
+moves = st.builds(Move, names, names, names, names, lost_gpu_s=st.integers(0, 9))
+move_steps = st.builds(MoveStep, names, st.lists(moves, max_size=2).map(tuple), frees=names)
 EVENTS: dict[type, SearchStrategy[Event]] = {
+    DefragmentationChanged: st.builds(
+        DefragmentationChanged,
+        st.builds(
+            DefragmentationRun,
+            names,
+            st.builds(DefragmentationGoal, st.sampled_from(GoalKind), names, st.integers(0, 3)),
+            st.lists(move_steps, max_size=2).map(tuple),
+            state=st.sampled_from(RunState),
+        ),
+    ),
+    DefragmentationStepChanged: st.builds(
+        DefragmentationStepChanged, st.builds(StepProgress, names, st.integers(0, 3), st.just(()), st.booleans())
+    ),
     NodeChanged: st.builds(NodeChanged, nodes),
     NodeGone: st.builds(NodeGone, names),
     QueueChanged: st.builds(QueueChanged, queues),
@@ -258,6 +285,9 @@ EVENTS: dict[type, SearchStrategy[Event]] = {
             _few(st.builds(NetworkPort, names, amounts, st.booleans(), amounts, st.integers(-1, 10**6), st.booleans())),
             max_size=3,
         ),
+    ),
+    GpuLoadsMeasured: st.builds(
+        GpuLoadsMeasured, st.dictionaries(names, st.dictionaries(names, amounts, max_size=3), max_size=3)
     ),
     NodeFailuresSeen: st.builds(NodeFailuresSeen, st.dictionaries(names, amounts, max_size=3)),
     PricesChanged: st.builds(

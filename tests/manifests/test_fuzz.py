@@ -177,6 +177,7 @@ FULL_FORM = {
     "placementStrategy": "balanced",
     "segmentSize": 2,
     "segmentLevel": "leaf",
+    "strategy": "worst-fit",
     "bandwidth": "200Gbps",
     "rankOrder": True,
     "rolesLevel": "spine",

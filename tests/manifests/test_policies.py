@@ -43,12 +43,16 @@ def test_every_field_has_a_name() -> None:
         replicaStrategy: own-rule
         predictedDemand: {priority: 100, ahead: 2h, most: 0.5}
         slowNodes: {action: leave, belowPercent: 30, for: 5m}
+        moves: {hours: ["22:00-06:00"], atOnce: 2, perHour: 30}
+        adjustment: {mode: act, headroomPercent: 30, afterRuns: 3}
+        idle: {action: release, after: 2h}
     """
     policy = read_policy(text)
     expected = Policy(
         5000, "first-fit", "spread", {"pack": 3}, ("taints",), ("allocate", "consolidate"), "youngest", 500, -2000, 120,
         2, 250, 300, 7 * 86_400, 1500, 90, ("queue", "user"), 7200, "balanced", TopologyWeights(50, 30, 20, 0),
         180, {"rack-1": ("lab",)}, "own-rule", 0, 1800, 7200, 100, 500, "leave", 30, 300,
+        ("22:00-06:00",), 2, 30, "act", 30, 3, "release", 7200,
     )  # fmt: skip
     assert policy == expected
     assert all(getattr(policy, name) != getattr(DEFAULT_POLICY, name) for name in Policy.__struct_fields__)
@@ -59,6 +63,12 @@ def test_every_field_has_a_name() -> None:
     [
         ("actions: [alocate]", 'actions[0] is "alocate"; write allocate'),
         ("actions: [allocate, allocate]", 'actions[1] is "allocate", which is listed already'),
+        ("moves: {hours: [night]}", 'moves.hours[0] is "night"; write hours of the day in UTC'),
+        ('moves: {hours: ["25:00-26:00"]}', 'moves.hours[0] is "25:00-26:00"'),
+        ("moves: {atOnce: 0}", "moves.atOnce"),
+        ("adjustment: {mode: maybe}", "adjustment.mode"),
+        ("adjustment: {afterRuns: 1}", "adjustment.afterRuns"),
+        ("idle: {action: kill}", "idle.action"),
         ("actions: []", "actions has no allocate, and without that nothing ever starts; write [allocate]"),
         ("actions: [reclaim, preempt]", "actions has no allocate"),
         ("", "there is no document in it; write at least one, such as `placement: spread`"),

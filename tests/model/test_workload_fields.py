@@ -24,6 +24,7 @@ EXAMPLES = {
     ValueKind.LEVEL: ("net.example/leaf", "net.example/leaf", "net.example/leaf"),
     ValueKind.BANDWIDTH: ("200Gbps", "25GB/s", 25_000),
     ValueKind.STRATEGY: ("balanced", "balanced", "balanced"),
+    ValueKind.NODE_STRATEGY: ("worst-fit", "worst-fit", "worst-fit"),
 }
 # Settings that mean nothing without another one.
 BESIDE = {"topology": "required_level", "segment_size": "segment_level", "segment_level": "segment_size"}

@@ -13,7 +13,7 @@ from kaiwo.decide.make_room.victim_units import VictimUnits
 from kaiwo.decide.obstacles.availability import AvailabilityCache, availability_in
 from kaiwo.decide.placement.node_fit import may_fit, pods_that_fit
 from kaiwo.decide.placement.place_pods import Placer
-from kaiwo.decide.placement.shape_scores import ShapeScores, fitting, scores_of
+from kaiwo.decide.placement.shape_scores import ShapeScores, fitting, scores_of, scoring_of
 from kaiwo.model.events import NodeChanged, PodGone, WorkloadChanged
 from kaiwo.model.gpus.gpu import MAX_SHARE_MEMORY
 from kaiwo.model.plan import encode_plan
@@ -171,4 +171,6 @@ def test_slots_and_scores_stay_those_of_the_nodes_as_they_are(world: World, data
                 want, now = state.backlog.shapes[shape], scores.scored(shape)
                 slots = fitting(view, want, view.all_rows, active, now.allowed)
                 assert (now.slots.tolist(), now.room) == (slots.tolist(), int(slots.sum()))
-                assert now.score.tolist() == scores_of(view, want, view.all_rows, active, slots).tolist()
+                anew = view.with_amounts(view.all_rows, view.free.copy(), view.gpus.copy())
+                scoring = scoring_of(anew, want, active)
+                assert now.score.tolist() == scores_of(anew, want, view.all_rows, scoring, slots).tolist()

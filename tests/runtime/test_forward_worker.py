@@ -6,14 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from kaiwo.forecast.recent_arrivals import SavedArrivals
 from kaiwo.forecast.run_time_forecast import SavedForecast
 from kaiwo.model.errors import ConfigError, KaiwoError
-from kaiwo.runtime.forecasting import forward_worker
-from kaiwo.runtime.forecasting.forward_jobs import ForwardJob
-from kaiwo.runtime.forecasting.forward_worker import _run_worker
-from kaiwo.runtime.forecasting.what_if_changes import NodesToAdd, WhatIfForm, events_of
+from kaiwo.runtime.forecasting.forward_jobs import ForwardAnswer, ForwardJob
+from kaiwo.runtime.forecasting.forward_worker import WORKER
+from kaiwo.runtime.forecasting.what_if_changes import NodesToAdd, WhatIfForm, events_of, read_question
 from kaiwo.runtime.forecasting.worker_main import answer
 from kaiwo.runtime.loop.learned_state import pack_state
+from kaiwo.runtime.loop.worker_question import ask_worker
 from tests.worlds import World
 
 
@@ -27,13 +28,15 @@ def line(count: int = 6) -> World:
 
 def job(world: World, **changes: Any) -> ForwardJob:
     learned = pack_state(world.state, world.policy, world.now_s)
-    base = (world.state.events(), learned, SavedForecast(), world.now_s, world.policy, 300, 86_400)
+    base = (world.state.events(), learned, SavedForecast(), SavedArrivals(), world.now_s, world.policy, 300, 86_400)
     return msgspec.structs.replace(ForwardJob(*base), **changes)
 
 
 def test_the_process_answers_as_the_library_does() -> None:
     question = job(line())
-    answered = asyncio.run(_run_worker(msgspec.msgpack.encode(question)))
+    answered = msgspec.msgpack.decode(
+        asyncio.run(ask_worker(WORKER, msgspec.msgpack.encode(question))), type=ForwardAnswer
+    )
     assert answered == answer(question)
     assert answered.starts["default/job-5"].middle_s == 1_200
 
@@ -41,7 +44,7 @@ def test_the_process_answers_as_the_library_does() -> None:
 def test_more_nodes_shorten_the_wait_and_fewer_lengthen_it() -> None:
     world = line()
     for form, is_shorter in ((WhatIfForm(add_nodes=[NodesToAdd(1)]), True), (WhatIfForm(limits={"default": 4}), False)):
-        found = answer(job(world, changes=events_of(form, world.state, "ada", 0)))
+        found = answer(job(world, changes=events_of(read_question(form, "ada", 0), world.state)))
         assert found.before is not None
         assert found.after is not None
         waits = [outcome.queues[0].wait_s for outcome in (found.before, found.after)]
@@ -52,14 +55,16 @@ def test_more_nodes_shorten_the_wait_and_fewer_lengthen_it() -> None:
 def test_a_workload_of_the_question_has_a_start() -> None:
     world = line(2)
     form = WhatIfForm(manifests="name: probe\ngpus: 8\nestimate: 10m\npriority: 0\n")
-    found = answer(job(world, changes=events_of(form, world.state, "ada", 0)))
+    found = answer(job(world, changes=events_of(read_question(form, "ada", 0), world.state)))
     assert found.added == {"default/probe": 600}
     assert "default/probe" not in world.state.workloads
 
 
 def test_work_of_a_removed_node_waits_again() -> None:
     world = line(2).node("other", gpus=8)
-    found = answer(job(world, changes=events_of(WhatIfForm(remove_nodes=["node-0"]), world.state, "ada", 0)))
+    found = answer(
+        job(world, changes=events_of(read_question(WhatIfForm(remove_nodes=["node-0"]), "ada", 0), world.state))
+    )
     assert found.before is not None
     assert found.after is not None
     assert [found.before.queues[0].waiting, found.after.queues[0].waiting] == [0, 2]
@@ -73,18 +78,18 @@ def test_work_of_a_removed_node_waits_again() -> None:
         (WhatIfForm(quotas={"default": -1}), "the quota of default is -1 GPUs; write 0 to 1,000,000"),
         (WhatIfForm(remove_nodes=["node-9"]), "there is no node 'node-9'"),
         (WhatIfForm(add_nodes=[NodesToAdd(9_999)]), "9,999 nodes would be added; at most 1,000 are possible"),
+        (WhatIfForm(add_nodes=[NodesToAdd(9_999), NodesToAdd(-9_999)]), "nodes are added in numbers of 1 or more"),
         (WhatIfForm(partitions={"node-0": "QPX"}), "the GPUs of node-0 have no mode QPX; choose from: CPX+NPS1"),
     ],
 )
 def test_a_mistake_is_a_sentence(form: WhatIfForm, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        events_of(form, line().state, "ada", 0)
+        events_of(read_question(form, "ada", 0), line().state)
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_worker_that_fails_or_takes_too_long_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_fails_or_takes_too_long_is_a_sentence() -> None:
     with pytest.raises(KaiwoError, match="ended with code 1; try again"):
-        asyncio.run(_run_worker(b"no job"))
-    monkeypatch.setattr(forward_worker, "LONGEST_S", 0.05)
-    with pytest.raises(KaiwoError, match=r"took longer than 0\.05 s"):
-        asyncio.run(_run_worker(msgspec.msgpack.encode(job(line()))))
+        asyncio.run(ask_worker(WORKER, b"no job"))
+    with pytest.raises(KaiwoError, match=r"running the cluster forward took longer than 0\.05 s"):
+        asyncio.run(ask_worker(WORKER._replace(longest_s=0.05), msgspec.msgpack.encode(job(line()))))

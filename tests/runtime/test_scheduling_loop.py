@@ -20,6 +20,7 @@ from kaiwo.runtime.loop.cycle_runner import Decision
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop
 from kaiwo.snapshot.snapshot import Snapshot
 from tests.waiting import PATIENCE_S
+from tests.waiting import until as ready
 
 
 def cluster() -> SimulatedCluster:
@@ -148,3 +149,19 @@ def test_it_says_since_when_a_cycle_is_being_decided(tmp_path: Path) -> None:
     run(tmp_path, story)
     assert seen
     assert all(since is not None and since <= time.monotonic() for since in seen)
+
+
+def test_an_empty_cluster_is_looked_at_only_when_something_happens(tmp_path: Path) -> None:
+    """Its node came, so every class is to be tried; but there is none."""
+
+    async def story(loop: SchedulingLoop, simulated: SimulatedCluster) -> None:
+        await ready(lambda: loop.ready)
+        looks = loop.phases.times["prepare"]
+        await asyncio.sleep(0.2)
+        before = looks.count
+        await asyncio.sleep(0.5)
+        assert looks.count - before <= 2
+        await simulated.work.submit([job("first", 4)])
+        await until(loop, lambda: "default/first" in loop.state.pods)
+
+    run(tmp_path, story)

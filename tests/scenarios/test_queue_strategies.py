@@ -1,4 +1,4 @@
-"""A queue says how nodes and devices are chosen for its work; other queues and the policy keep their own way."""
+"""A queue or a workload says how nodes and devices are chosen; other queues and the policy keep their own way."""
 
 import pytest
 
@@ -49,6 +49,21 @@ def test_it_chooses_the_devices_too() -> None:
     for strategy, devices in (("best-fit", 1), ("load-balanced", 2)):
         world = World(nodes=1).queue("web", strategy=strategy)
         world.submit("half", pods=2, fraction_milli=500, queue="web")
+        world.settle()
+        assert len(set(world.devices_of("half"))) == devices, strategy
+
+
+def test_a_workload_chooses_for_itself_whatever_its_queue_says() -> None:
+    world = world_of(web="worst-fit", batch="best-fit")
+    world.submit("spread", pods=4, gpus_each=1, queue="batch", strategy="load-balanced").settle()
+    world.submit("packed", pods=4, gpus_each=1, queue="web", strategy="best-fit").settle()
+    assert len(set(world.nodes_of("spread"))) == 4
+    assert len(set(world.nodes_of("packed"))) == 1
+
+
+def test_a_workload_chooses_its_devices_too() -> None:
+    for strategy, devices in (("best-fit", 1), ("load-balanced", 2)):
+        world = World(nodes=1).submit("half", pods=2, fraction_milli=500, strategy=strategy)
         world.settle()
         assert len(set(world.devices_of("half"))) == devices, strategy
 

@@ -1,10 +1,11 @@
 """The waiting workloads of a class stay in order as they are added and removed."""
 
+import gc
 import random
 
 import pytest
 
-from kaiwo.snapshot.backlog import OrderedWaiters
+from kaiwo.snapshot.backlog import OrderedWaiters, Queued
 
 
 def test_a_line_equals_a_sorted_list_through_any_history() -> None:
@@ -62,3 +63,9 @@ def test_who_comes_back_before_all_others_stands_before_them() -> None:
     assert (line.ahead_of(places[1]), line.ahead_of(places[2])) == (0, 1)
     line.add(places[0])
     assert list(line) == list(line.copy()) == places
+
+
+def test_the_garbage_collector_does_not_visit_queued_work() -> None:
+    """There may be 100,000 of it, and every full collection would take 25 ms longer."""
+    assert not gc.is_tracked(Queued(5, "w", (((1,),), "w"), ("queue", "digest")))
+    assert Queued(5, "a", (((1,),), "a"), ("q", "d")) < Queued(5, "b", (((0,),), "b"), ("q", "d"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kaiwo.snapshot.array_types import freeze, read_only
-from kaiwo.snapshot.working_copy import WorkingCopy
+from kaiwo.snapshot.working_copy import WorkingCopy, start_view
 from tests.worlds import World
 
 
@@ -25,6 +25,16 @@ def test_the_nodes_of_a_view_cannot_be_written(name: str) -> None:
     view = WorkingCopy(World().snapshot()).view
     with pytest.raises(ValueError, match="read-only"):
         getattr(view.nodes, name)[0] = 1
+
+
+@pytest.mark.parametrize("name", ["free", "gpus", "changed", "all_used", "all_non_preemptible"])
+def test_the_state_cannot_be_written_through_the_view_that_shares_its_arrays(name: str) -> None:
+    world = World()
+    view = start_view(world.snapshot())
+    of_nodes = name in ("free", "gpus", "changed")
+    assert np.shares_memory(getattr(view, name), getattr(world.state.nodes if of_nodes else world.state.queues, name))
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(view, name)[0] = 1
 
 
 @pytest.mark.parametrize("name", ["all_used", "all_non_preemptible", "quota", "limit", "priority"])

@@ -30,6 +30,7 @@
 'queue': r'^(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*)$',
 'type': r'^(?:training|batch|notebook|inference)$',
 'priority': r'^(?:-?[0-9]{1,10})$',
+'hold': r'^(?:true|false)$',
 'gang-size': r'^(?:[0-9]{1,12})$',
 'min-pods': r'^(?:[0-9]{1,12})$',
 'leader': r'^(?:true|false)$',
@@ -48,6 +49,7 @@
 'segment-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
 'roles-level': r'^(?:(?:[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)$',
 'rank-order': r'^(?:true|false)$',
+'strategy': r'^(?:fragmentation-aware|best-fit|first-fit|worst-fit|round-robin|load-balanced)$',
 'bandwidth': r'^(?:[0-9]{1,9}(?:\.[0-9]{1,6})? ?[MGT](?:bps|B/s))$'
 }
 {{- end }}
@@ -68,6 +70,7 @@
 'queue': 63,
 'type': 63,
 'priority': 63,
+'hold': 63,
 'gang': 253,
 'gang-size': 63,
 'min-pods': 63,
@@ -91,6 +94,7 @@
 'segment-level': 317,
 'roles-level': 317,
 'rank-order': 63,
+'strategy': 63,
 'bandwidth': 63
 }
 {{- end }}

@@ -8,7 +8,8 @@
 {{- end }}
 
 {{- define "kaiwo.image" -}}
-{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $repository := required "image.repository is not set, and no image of Kaiwo is published yet: build one with deploy/Dockerfile, push it, and name it with --set image.repository=registry.example/kaiwo" .Values.image.repository }}
+{{- if .Values.image.digest }}{{ $repository }}@{{ .Values.image.digest }}{{ else }}{{ $repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{- /* Takes (list . "scheduler") or (list . "agent"). */ -}}

@@ -1,6 +1,6 @@
 """The HTTP API and the page, as one starlette application."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -11,16 +11,18 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Mount
-from starlette.routing import Route as Path
 
 from kaiwo.api.context import Context
 from kaiwo.api.endpoint import Endpoint, EndpointCall, Route
+from kaiwo.api.http.path_table import PathTable
 from kaiwo.api.http.problems import JSON, ProblemError, respond
 from kaiwo.api.openapi import make_document
 from kaiwo.api.routes import (
+    advising,
     agents,
     cluster,
     consoles,
+    defragmentation,
     health,
     logs,
     nodes,
@@ -38,7 +40,9 @@ from kaiwo.api.routes import (
     workload_changes,
     workloads,
 )
+from kaiwo.api.routes.past import history, report
 from kaiwo.api.routes.people import audit, login, tokens
+from kaiwo.api.routes.telemetry import alerts, series
 from kaiwo.api.routes.web_page import WebPage
 from kaiwo.api.security.request_guard import Guard
 from kaiwo.api.settings import Settings
@@ -49,9 +53,10 @@ API_ROUTES: tuple[Route, ...] = (
     *cluster.ROUTES, *nodes.ROUTES, *agents.ROUTES, *partitions.ROUTES, *queues.ROUTES, *reservations.ROUTES,
     *workloads.ROUTES, *workload_changes.ROUTES, *logs.ROUTES, *consoles.ROUTES, *submissions.ROUTES, *stream.ROUTES,
     *login.ROUTES, *audit.ROUTES, *tokens.ROUTES, *topology.ROUTES, *recovery.ROUTES, *plugins.ROUTES,
-    *what_if.ROUTES, *scale.ROUTES, *policy.ROUTES,
+    *what_if.ROUTES, *scale.ROUTES, *policy.ROUTES, *series.ROUTES, *defragmentation.ROUTES,
+    *history.ROUTES, *report.ROUTES, *alerts.ROUTES, *advising.ROUTES,
 )  # fmt: skip
-NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams must not wait for a full block
+NOT_ZIPPED = ("text/event-stream", "text/plain", "image/png", "font/woff2")  # streams compress by themselves
 
 
 def make_app(live: LiveLoop, settings: Settings) -> Starlette:
@@ -64,7 +69,7 @@ def make_app(live: LiveLoop, settings: Settings) -> Starlette:
             yield
 
     app = Starlette(
-        routes=_routes(context),
+        routes=[Mount("/", _paths(context))],
         middleware=[
             Middleware(Guard, access=context.access),
             Middleware(GZipMiddleware, minimum_size=2048, compresslevel=4, exclude_content_types=NOT_ZIPPED),
@@ -98,17 +103,19 @@ async def _openapi(call: EndpointCall) -> Response:
 OPENAPI = Route("GET", "/openapi.json", "This document.", _openapi, {"type": "object"}, needs_state=False)
 
 
-def _routes(context: Context) -> list[Any]:
-    inside = [*_endpoints(context, (*API_ROUTES, OPENAPI)), Mount("/", _not_found)]
-    outside = _endpoints(context, (*health.ROUTES, agents.REPORT_ROUTE, OPENAPI))
-    return [*outside, Mount(BASE, routes=inside), Mount("/api", _not_found), Mount("/", WebPage(context))]
-
-
-def _endpoints(context: Context, routes: Sequence[Route]) -> list[Any]:
+def _paths(context: Context) -> PathTable:
+    outside = (*health.ROUTES, agents.REPORT_ROUTE, OPENAPI)
     by_path: dict[str, list[Route]] = {}
-    for route in routes:
-        by_path.setdefault(route.path, []).append(route)
-    return [Path(path, Endpoint(context, each)) for path, each in by_path.items()]
+    for prefix, routes in (("", outside), (BASE, (*API_ROUTES, OPENAPI))):
+        for route in routes:
+            by_path.setdefault(prefix + route.path, []).append(route)
+    page = WebPage(context)
+
+    async def otherwise(scope: Any, receive: Any, send: Any) -> None:
+        is_api = scope["path"] == "/api" or scope["path"].startswith("/api/")
+        await (_not_found if is_api else page)(scope, receive, send)
+
+    return PathTable({path: Endpoint(context, each) for path, each in by_path.items()}, otherwise)
 
 
 async def _not_found(scope: Any, receive: Any, send: Any) -> None:

@@ -6,7 +6,7 @@ Never: lets an exception out, or answers with a status code that the table does 
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -21,6 +21,10 @@ from kaiwo.api.security.roles import NOBODY, Identity, Right
 from kaiwo.api.security.route_rights import right_needed
 from kaiwo.api.write_trail import REASON, WriteTrail
 from kaiwo.model.errors import KaiwoError
+from kaiwo.runtime.tracing import RequestFacts
+from kaiwo.snapshot.cluster_state import ClusterState
+
+T = TypeVar("T")
 
 
 class EndpointCall(NamedTuple):
@@ -36,6 +40,11 @@ class EndpointCall(NamedTuple):
     def user(self) -> str:
         """Who owns what this call submits, and is named in the audit."""
         return self.person.name
+
+    async def ask(self, question: Callable[[ClusterState], T]) -> T:
+        """Ask the scheduler's thread, when it is this person's turn."""
+        async with self.context.turns.of(self.person):
+            return await self.context.live.ask(question)
 
     async def until_over(self) -> None:
         """Wait until the credential of this call is worth nothing any more; its streams end then."""
@@ -109,7 +118,7 @@ class Endpoint:
 
 async def answer_request(request: Request, context: Context, route: Route) -> Response:
     """Run an endpoint and turn whatever happens into an answer; writes go to the audit and the log."""
-    began = time.perf_counter()
+    began, began_ns = time.perf_counter(), time.time_ns()
     person, problem = NOBODY, ""
     trail = WriteTrail(context, route.method, route.path, request.path_params)
     is_report = route.right is Right.REPORT
@@ -134,6 +143,9 @@ async def answer_request(request: Request, context: Context, route: Route) -> Re
         context.report(error, f"{request.method} {route.path}")
         broken = "this request failed because of a bug in Kaiwo; KAIWO_HOME/api.log has the details"
         response, problem = respond(ProblemError(500, "broken", broken)), broken
+    if context.traces is not None:
+        times = began_ns, began_ns + round((time.perf_counter() - began) * 1e9)
+        context.traces.request(RequestFacts(request.method, route.path, response.status_code, *times, request.headers))
     if route.is_write:
         await trail.end(response.status_code, problem)
     if route.is_write and not is_report:

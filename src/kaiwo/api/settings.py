@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True):
     writes_burst: float = 1000.0
     audit_bytes: int = 10**9  # of the audit; the oldest records go first
     audit_keep_s: int = 730 * 86_400
+    keep_past_s: int = 30 * 86_400  # how long the past of ended work is kept
 
     @property
     def is_loopback(self) -> bool:

@@ -70,6 +70,15 @@ class JournalReader:
         with self._reading:
             return [segment.last for segment in self._caught_up() if segment.numbers]
 
+    def entries(self) -> Iterator[Entry]:
+        """All that is kept, with what came after the last cycle. Each segment begins with a base."""
+        with self._reading:
+            kept = [segment for segment in self._caught_up() if segment.has_base]
+        for segment in kept:
+            with self._explained(segment):
+                entries = segment.entries(None)
+            yield from self._explain_each(segment, entries)
+
     def entries_until(self, number: int) -> Iterator[Entry]:
         """From the last base before the cycle to the cycle itself."""
         with self._reading:

@@ -124,10 +124,11 @@ class Segment:
             plan = self._frame_at(file.fileno(), offsets.plan_at)
             return read_cycle(frame, plan, self._frame_at(file.fileno(), offsets.setting_at))
 
-    def entries(self, index: int) -> Iterator[Entry]:
-        """From the base to the cycle at this index. The file is read at once; entries are decoded one by one."""
+    def entries(self, index: int | None) -> Iterator[Entry]:
+        """From the base to the cycle at this index; None: to the end of what is whole. The file is read at once;
+        entries are decoded one by one."""
         with self.path.open("rb") as file:
-            end = self._frame_at(file.fileno(), self._cycles_at[index]).end
+            end = self.end if index is None else self._frame_at(file.fileno(), self._cycles_at[index]).end
             file.seek(_HEADER.size)
             data = file.read(end - _HEADER.size)
         return read_entries(self._all_frames(data, end))

@@ -19,7 +19,7 @@ from kaiwo.model.queue import UNLIMITED, Queue, QueueAmounts
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import AtEnd, Reservation
 from kaiwo.model.workload import ROOT, Role, SubGroup, Workload
-from kaiwo.model.workload_fields import FIELDS, ValueKind
+from kaiwo.model.workload_fields import FIELDS, ValueKind, WorkloadField
 from kaiwo.model.workload_record import Program
 
 Document = dict[str, Any]
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 _SET_BY_CLUSTER = frozenset(
     {
         "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
-        "may_go", "stays_why", "learned_s", "array_slots", "class_priority",
+        "may_go", "stays_why", "learned_s", "array_slots", "class_priority", "image",
     }
 )  # fmt: skip
 
@@ -123,8 +123,8 @@ def reservation_document(reservation: Reservation) -> Document:
         "nodes": list(reservation.nodes),
         "devices": [{"node": device.node, "gpu": device.gpu} for device in reservation.devices],
         "owner": {kind: owner} if owner else None,
-        "start": _timestamp(reservation.start_s),
-        "end": _timestamp(reservation.end_s),
+        "start": timestamp_text(reservation.start_s),
+        "end": timestamp_text(reservation.end_s),
         "atEnd": None if reservation.at_end is AtEnd.KEEP else reservation.at_end.value,
     }
     document = _object("KaiwoReservation", reservation.name, spec)
@@ -211,6 +211,22 @@ def _levels(part: Role | SubGroup) -> Document:
     return {"topology": levels.topology, "requiredLevel": levels.required, "preferredLevel": levels.preferred}
 
 
+def setting_text(workload: Workload, field: WorkloadField) -> str | None:
+    """A setting as an annotation has it; None: it is not set."""
+    if field.kind is ValueKind.BOOLEAN:
+        return str(getattr(workload, field.name)).lower()
+    value = _setting(workload, field.name, field.kind)
+    return None if value is None else str(value)
+
+
+def gpu_texts(request: Request) -> tuple[str | None, str | None]:
+    """The fraction and the memory of a GPU that a share asks for, as annotations have them."""
+    if not (request.is_fraction or request.is_memory):
+        return None, None
+    fraction = f"{request.fraction_milli / WHOLE_MILLI:g}" if request.fraction_milli else None
+    return fraction, f"{request.gpu_mib}Mi" if request.gpu_mib else None
+
+
 def _setting(workload: Workload, name: str, kind: ValueKind) -> Any:
     value = getattr(workload, name)
     if kind is ValueKind.BOOLEAN:
@@ -219,7 +235,7 @@ def _setting(workload: Workload, name: str, kind: ValueKind) -> Any:
         return f"{value}s" if value else None
     if kind is ValueKind.BANDWIDTH:
         return f"{value}MB/s" if value else None
-    return _timestamp(value) if kind is ValueKind.TIMESTAMP else value or None
+    return timestamp_text(value) if kind is ValueKind.TIMESTAMP else value or None
 
 
 def _amounts(amounts: QueueAmounts, write: Callable[[int], str | None]) -> Document:
@@ -232,7 +248,7 @@ def _gpus(milli: int) -> str | None:
     return None if milli == UNLIMITED else f"{milli / WHOLE_MILLI:.3f}".rstrip("0").rstrip(".")
 
 
-def _timestamp(at_s: int) -> str | None:
+def timestamp_text(at_s: int) -> str | None:
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at_s else None
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kaiwo.model.defragmentation import DefragmentationRun, StepProgress
 from kaiwo.model.network.port import NetworkPort
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.node import Node
@@ -151,6 +152,12 @@ class PortsMeasured(msgspec.Struct, gc=False, frozen=True, tag="ports"):
     ports: dict[str, tuple[NetworkPort, ...]]
 
 
+class GpuLoadsMeasured(msgspec.Struct, gc=False, frozen=True, tag="gpu-loads"):
+    """The GPUs of these nodes are busier or less busy than before; none: nothing is known any more."""
+
+    loads: dict[str, dict[str, int]]  # by node and GPU: how busy it is, in thousandths
+
+
 class PricesChanged(msgspec.Struct, gc=False, frozen=True, tag="request-prices"):
     """What the mix of requests makes of free GPUs was computed anew: see gpus.prices."""
 
@@ -182,6 +189,18 @@ class PoolsChanged(msgspec.Struct, gc=False, frozen=True, tag="pools"):
     pools: dict[str, int]
 
 
+class DefragmentationChanged(msgspec.Struct, gc=False, frozen=True, tag="defragmentation"):
+    """A run of moves was asked for, is being aborted, or is over."""
+
+    run: DefragmentationRun
+
+
+class DefragmentationStepChanged(msgspec.Struct, gc=False, frozen=True, tag="defragmentation-step"):
+    """Moves of one step were begun, or have ended."""
+
+    progress: StepProgress
+
+
 class ClockMoved(msgspec.Struct, gc=False, frozen=True, tag="clock-moved"):
     """The cluster's clock was set ahead or back. The objects of the same batch have their moved times already; times
     that only the state remembers move with this event."""
@@ -194,5 +213,6 @@ Event = (
     | NominationChanged | NominationGone | PlannedStartChanged | PlannedStartGone | ReservationChanged
     | ReservationGone | PastUsageChanged | StoppedForOthers | SharingRulesInUse | ClockMoved | TopologyChanged
     | TopologyGone | StartRefused | PoolsChanged | RecoveryChanged | RecoveryGone | RequestMixChanged | PricesChanged
-    | NodeFailuresSeen | ProgressReported | NodeSpeedsMeasured | PortsMeasured
+    | NodeFailuresSeen | ProgressReported | NodeSpeedsMeasured | PortsMeasured | GpuLoadsMeasured
+    | DefragmentationChanged | DefragmentationStepChanged
 )  # fmt: skip

@@ -5,6 +5,7 @@ import enum
 import msgspec
 
 from kaiwo.model.affinity import PodAffinity
+from kaiwo.model.defragmentation import StepProgress
 from kaiwo.model.gpus.gpu import Share, ShareRule
 from kaiwo.model.obstacle import Obstacle
 from kaiwo.model.planned_start import PlannedStart
@@ -33,13 +34,16 @@ class EvictionCause(enum.StrEnum):
     DRAIN = "drain"
     DEADLINE = "deadline"
     RECOVERY = "recovery"
+    DEFRAGMENT = "defragment"  # it moves, as a person asked for it
     RESERVATION = "reservation"  # the GPUs are reserved for others now, or its owner's reservation ended
     EXPIRED = "expired"  # its allocation expired
     FOREIGN_BINDING = "bound-by-others"  # somebody else than the scheduler chose its GPUs
 
 
 # What an eviction budget counts.
-DISPLACING_CAUSES = (EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.CONSOLIDATE)
+DISPLACING_CAUSES = (
+    EvictionCause.RECLAIM, EvictionCause.PREEMPT, EvictionCause.CONSOLIDATE, EvictionCause.DEFRAGMENT,
+)  # fmt: skip
 
 
 class Eviction(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -70,6 +74,7 @@ class Nomination(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     lost_s: int = 0  # since when it is kept for the replacement of a lost gang member; 0: for a pod that waits
     due_s: int = 0  # the replacement does not come before then; 0: it may come at any moment
     share_with: ShareRule = ()  # with whom the pod will share a GPU, by its own rule: see `Request`
+    is_awaited: bool = False  # with `lost_s`: no pod was lost, this one is made once its leader runs
 
 
 class DomainChoice(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
@@ -126,10 +131,13 @@ class Plan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     recovered: tuple[str, ...] = ()  # workloads that have all their pods again
     bad_nodes: tuple[BadNode, ...] = ()  # nodes to remember, on which a workload lost pods
 
+    move_steps: tuple[StepProgress, ...] = ()  # of the defragmentation run: what is new or changed
+    moves_over: str = ""  # the run that is over with this plan
+
     @property
     def is_empty(self) -> bool:
         decided = self.starts or self.evictions or self.nominations or self.given_up
-        is_remembered = self.recoveries or self.recovered or self.bad_nodes
+        is_remembered = self.recoveries or self.recovered or self.bad_nodes or self.move_steps or self.moves_over
         return not (decided or self.reserved or self.expired or self.promises or self.unpromised or is_remembered)
 
 

@@ -171,7 +171,13 @@ class Workload(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     array_slots: int = 0  # its array runs at most this many tasks at once, and so many run; 0: it may start
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
     rank_order: bool = False  # its pods get ranks by their places, as the pods of work with levels always do
+    is_replaced: bool = True  # a pod of it that is evicted is made anew, by its controller or by Kaiwo
+    made_by: str = ""  # the UID of the controller that makes its only pod, where the next pod is another workload
     roles_level: str = ""  # how far its roles may be apart: then the levels above hold for each role by itself
+    strategy: str = (
+        ""  # how nodes and devices are chosen: see STRATEGY_PLACEMENTS; empty: as its queue or the policy says
+    )
+    image: str = ""  # of its first container; runs of one image take similar times
 
     @property
     def pods(self) -> int:
@@ -280,6 +286,12 @@ def find_role(workload: Workload, pod: str) -> Role | None:
     """The role of a pod; None: the workload has no such role now."""
     name = role_name(pod)
     return next((role for role in workload.roles if role.name == name), None)
+
+
+def is_pod_of(workload: Workload, pod: str) -> bool:
+    """It has such a pod, or waits for it: its role has as many."""
+    role = find_role(workload, pod)
+    return role is not None and pod_index(pod) < role.count
 
 
 def breaks_gang(workload: Workload, remaining: Iterable[str]) -> bool:

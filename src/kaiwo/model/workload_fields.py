@@ -10,6 +10,7 @@ import enum
 from typing import NamedTuple
 
 from kaiwo.model.network.constraint import STRATEGIES
+from kaiwo.model.policy import STRATEGY_PLACEMENTS
 
 
 class ValueKind(enum.Enum):
@@ -22,6 +23,7 @@ class ValueKind(enum.Enum):
     COUNT = enum.auto()
     LEVEL = enum.auto()  # of a topology, or a node label
     STRATEGY = enum.auto()  # how pods are placed in the domains of a level
+    NODE_STRATEGY = enum.auto()  # how nodes and devices are chosen
     BANDWIDTH = enum.auto()  # in MB/s
 
 
@@ -53,7 +55,7 @@ FIELDS = (
     WorkloadField("expires_s", ValueKind.TIMESTAMP, "expires", "kaiwo.ai/expires", "--expires", "WHEN",
                   help="Release its GPUs then, running or not: 2h from now, or 2026-01-31T18:00:00Z."),
     WorkloadField("topology", ValueKind.NAME, "topology", "kaiwo.ai/topology", "--topology", "NAME", default="",
-                  help="Topology that the levels are of (default: the first that has them)."),
+                  help="Topology that the levels belong to (default: the first that has them)."),
     WorkloadField("required_level", ValueKind.LEVEL, "requiredLevel", "kaiwo.ai/required-level", "--required-level",
                   "LEVEL", default="", help="Run all pods in one domain of this level, such as leaf; else wait."),
     WorkloadField("preferred_level", ValueKind.LEVEL, "preferredLevel", "kaiwo.ai/preferred-level",
@@ -71,6 +73,8 @@ FIELDS = (
                   help="Run all roles in one domain of this level; the other levels then hold for each role."),
     WorkloadField("rank_order", ValueKind.BOOLEAN, "rankOrder", "kaiwo.ai/rank-order", "--rank-order", default=False,
                   help="Number its pods by their places, so that neighbouring ranks are near each other."),
+    WorkloadField("strategy", ValueKind.NODE_STRATEGY, "strategy", "kaiwo.ai/strategy", "--strategy", "STRATEGY",
+                  default="", help=f"How its nodes and GPUs are chosen: {', '.join(STRATEGY_PLACEMENTS)}."),
     WorkloadField("bandwidth_mb_s", ValueKind.BANDWIDTH, "bandwidth", "kaiwo.ai/bandwidth", "--bandwidth", "RATE",
                   help="Bandwidth that each pod needs to the others, such as 200Gbps or 25GB/s; else wait."),
 )  # fmt: skip

@@ -1,11 +1,12 @@
 """A streaming response: server-sent events, or a log that is followed.
 
-Chunks are sent as fast as the client reads them. A stream ends with its client, with the credential of its client and
-with the server, and holds at most one chunk for a client that does not read.
+Chunks are sent as fast as the client reads them, compressed if it asks for that. A stream ends with its client, with
+the credential of its client and with the server, and holds at most one chunk for a client that does not read.
 """
 
 import asyncio
 import contextlib
+import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
@@ -16,6 +17,8 @@ from kaiwo.api.http.problems import too_many
 
 SEND_S = 20.0  # a client that reads nothing for this long is gone
 FINISH_S = 0.5
+LEVEL, WINDOW_BITS, MEMORY_LEVEL = 5, 16 + 13, 6  # 16: with the header of gzip; a compressor takes 64 KiB of memory
+LARGE_CHUNK = 256 * 1024  # bytes that are compressed beside the event loop
 
 
 class OpenStreams:
@@ -65,18 +68,23 @@ class Streaming(Response):
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._streams, self._person = streams, person
         self._chunks = chunks
+        self._zip: Any = None
         self._on_end = on_end
         self._until_over = until_over or streams.closing.wait
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self._streams.opened(self._person)
+        if _accepts_gzip(scope):
+            self._zip = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
+            self.raw_headers.append((b"content-encoding", b"gzip"))
+        self.raw_headers.append((b"vary", b"accept-encoding"))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             is_there = scope["method"] == "HEAD" or await self._stream(receive, send)
             if is_there:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(FINISH_S):
-                        await send({"type": "http.response.body", "body": b""})
+                        await send({"type": "http.response.body", "body": self._zip.flush() if self._zip else b""})
         finally:
             self._streams.ended(self._person)
             await self._chunks.aclose()
@@ -100,8 +108,23 @@ class Streaming(Response):
 
     async def _pump(self, send: Any) -> None:
         async for chunk in self._chunks:
+            if self._zip is not None:
+                is_large = len(chunk) > LARGE_CHUNK
+                chunk = await asyncio.to_thread(self._zipped, chunk) if is_large else self._zipped(chunk)
             async with asyncio.timeout(SEND_S):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def _zipped(self, chunk: bytes) -> bytes:
+        """Flushed, so that the client can read all of it now."""
+        return bytes(self._zip.compress(chunk) + self._zip.flush(zlib.Z_SYNC_FLUSH))
+
+
+def _accepts_gzip(scope: Any) -> bool:
+    accepted = b",".join(value for name, value in scope["headers"] if name == b"accept-encoding").decode("latin-1")
+    codings = (each.partition(";") for each in accepted.lower().split(","))
+    return any(
+        name.strip() == "gzip" and weight.replace(" ", "") not in ("q=0", "q=0.0") for name, _, weight in codings
+    )
 
 
 async def _disconnected(receive: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kaiwo.api.http.query_params import LABEL_PATTERN, Param, foreign_cursor, label_pairs, read_cursor
 from kaiwo.api.presenters.cluster_view import status_view
@@ -26,7 +27,7 @@ SORT_CHOICES = tuple(sign + name for name in SORTS for sign in ("", "-"))
 SORT_HELP = "The order; with a leading '-' the largest first. Equal ones come in the order of their names."
 TEXT = Param("q", "text", "Only names that contain this.")
 
-NODE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 500), AFTER, TEXT, LABEL)
+NODE_PARAMS = (Param("limit", "int", "Items on a page.", 50, 1, 2000), AFTER, TEXT, LABEL)
 GPU_PARAMS = (
     Param("limit", "int", "Items on a page.", 50, 1, 1000),
     AFTER,
@@ -40,8 +41,10 @@ WORKLOAD_PARAMS = (
     Param("state", "choices", "Only in this state; repeat it, or give several with commas.", choices=STATES),
     Param("queue", "text", "Only of this queue and those below it."),
     Param("user", "text", "Only of this user."),
+    Param("node", "text", "Only what has pods on this node."),
     LABEL,
     TEXT,
+    Param("ended_since", "int", "Only what ended at this time, in seconds, or later.", 0, 0, 2**40),
     Param("fold", "flag", "Show the tasks of an array as one item.", False),
     Param("sort", "choice", SORT_HELP, "-submitted", choices=SORT_CHOICES),
 )
@@ -59,16 +62,28 @@ class Listing(msgspec.Struct, frozen=True):
     needs_queues: bool = False  # to be called after `overview.fresh_queues`
 
 
-def _workload_query(query: dict[str, Any]) -> WorkloadQuery:
-    after = read_cursor(query["after"], PageStart)
-    if after is not None and after.sort != query["sort"]:
-        raise foreign_cursor()
+COUNT_PARAMS = tuple(each for each in WORKLOAD_PARAMS if each.name in ("state", "queue", "user", "node", "label", "q"))
+
+
+def workload_query(query: dict[str, Any]) -> WorkloadQuery:
+    """Which workloads, without an order or a page."""
     return WorkloadQuery(
         states=tuple(WorkloadState(state) for state in query["state"]),
         queue=query["queue"] or "",
         user=query["user"] or "",
+        node=query["node"] or "",
         labels=label_pairs(query["label"]),
         text=query["q"] or "",
+    )
+
+
+def _workload_query(query: dict[str, Any]) -> WorkloadQuery:
+    after = read_cursor(query["after"], PageStart)
+    if after is not None and after.sort != query["sort"]:
+        raise foreign_cursor()
+    return replace(
+        workload_query(query),
+        ended_since_s=query["ended_since"],
         sort=query["sort"],
         after=after,
         limit=query["limit"],

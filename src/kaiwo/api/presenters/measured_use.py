@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from kaiwo.api.views.nodes import AgentView, GpuView, MeasuredView, NodeView, TenantView
+from kaiwo.api.views.nodes import AgentView, GpuUseView, GpuView, MeasuredView, NodeView, TenantView
 from kaiwo.devices.agent_messages import GpuSample, ProcessUse
 from kaiwo.gpus.isolation_grades import grade_of
-from kaiwo.model.gpus.gpu import without_uuid
+from kaiwo.model.gpus.gpu import Gpu, without_uuid
 from kaiwo.model.workload import request_of
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
 from kaiwo.runtime.nodes.agent_registry import AgentRegistry, KnownAgent, printable
@@ -36,7 +36,25 @@ def _measured(agents: AgentRegistry, live: LiveLoop, view: GpuView) -> GpuView:
     return replace(view, measured=use, tenants=tenants)
 
 
-def _physical(view: GpuView) -> str:
+def gpu_use(agents: AgentRegistry, live: LiveLoop) -> GpuUseView:
+    """Of all GPUs at once, and therefore only one number each: the map colours them by it."""
+    found: dict[str, list[int | None]] = {}
+    for name, node in live.state.node_objects.items():
+        known = agents.of(name)
+        if known is not None:
+            found[name] = [_busy_percent(known, gpu) for gpu in node.gpus]
+    return GpuUseView(found)
+
+
+def _busy_percent(known: KnownAgent, gpu: Gpu) -> int | None:
+    sample = known.gpu(_physical(gpu))
+    if sample is None:
+        return None
+    part = next((part for part in sample.partitions if part.id == gpu.id), None)
+    return sample.telemetry.utilisation_percent if part is None else part.busy_percent
+
+
+def _physical(view: GpuView | Gpu) -> str:
     """The id of its GPU. Beside partitioned ones a whole GPU's id has its UUID, too."""
     return view.parent or without_uuid(view.id)
 

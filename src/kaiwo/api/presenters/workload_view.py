@@ -30,7 +30,7 @@ from kaiwo.model.workload import Phase, Pod, pod_index, role_name
 from kaiwo.model.workload_fields import FIELDS
 from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord, WorkloadState
 from kaiwo.runtime.overview.cluster_overview import ClusterOverview
-from kaiwo.runtime.overview.workload_pages import FoldedArray, WorkloadQuery, select
+from kaiwo.runtime.overview.workload_pages import FoldedArray, WorkloadQuery, count_states, select
 from kaiwo.runtime.overview.workload_table import GPU
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -47,7 +47,7 @@ BY_LIVELINESS = (
 def workload_page(overview: ClusterOverview, query: WorkloadQuery) -> Page[WorkloadView]:
     """One page of workloads; call after `overview.fresh`."""
     rows, state = overview.rows, overview.live.state
-    found = select(rows, query, overview.queues_below(query.queue) if query.queue else ())
+    found = select(rows, query, *_named_by(overview, query))
     starts = overview.forward.starts
     items = [
         workload_view(state, record, int(rows.table[GPU, at]), starts.get(record.workload.name))
@@ -60,6 +60,18 @@ def workload_page(overview: ClusterOverview, query: WorkloadQuery) -> Page[Workl
             for at, item in zip(found.positions, items, strict=True)
         ]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
+
+
+def workload_counts(overview: ClusterOverview, query: WorkloadQuery) -> dict[str, int]:
+    """How many workloads in each state match; call after `overview.fresh`."""
+    return count_states(overview.rows, query, *_named_by(overview, query))
+
+
+def _named_by(overview: ClusterOverview, query: WorkloadQuery) -> tuple[set[str], set[str]]:
+    """The queues that a query means, and the workloads on its node."""
+    queues = overview.queues_below(query.queue) if query.queue else set()
+    held = overview.live.state.allocations_on.get(query.node, {}).values() if query.node else ()
+    return queues, {each.workload for each in held}
 
 
 def expected_start_sentence(expected: ExpectedStart, now_s: int) -> str:
@@ -193,7 +205,7 @@ def pod_view(pod: Pod) -> PodView:
 def with_past(detail: WorkloadDetail, past: PastWork, record: WorkloadRecord) -> WorkloadDetail:
     """Add what is kept of earlier attempts and submissions; ended work shows the nodes of its last attempt."""
     name = record.workload.name
-    attempts = [_past_attempt(each) for each in past.attempts_of(name, record.submission)]
+    attempts = [past_attempt_view(each) for each in past.attempts_of(name, record.submission)]
     summary = detail.summary
     if record.state.is_over:
         summary = replace(summary, nodes=attempts[-1].nodes if attempts else [])
@@ -212,7 +224,7 @@ def with_confinement(detail: WorkloadDetail, confinement: Confinement, record: W
     return replace(detail, memory_promise=confinement.promise) if asks_for_memory else detail
 
 
-def _past_attempt(attempt: AttemptRecord) -> PastAttemptView:
+def past_attempt_view(attempt: AttemptRecord) -> PastAttemptView:
     return PastAttemptView(
         attempt=attempt.number,
         started_s=attempt.started_s,

@@ -4,7 +4,6 @@ In:    lines of JSON, in one long request.   Out: the number of lines taken; a P
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
@@ -17,7 +16,7 @@ from kaiwo.api.views.nodes import AgentView, TakenView
 from kaiwo.devices.agent_messages import MEDIA_TYPE, Hello, Line, LineReader
 from kaiwo.model.errors import ClusterError
 
-SILENT_S = 30.0  # after this silence the agent counts as gone; a live one reports every second
+SILENT_S = 30.0  # after this silence the stream is closed; a live agent reports every ten seconds
 
 
 async def report(call: EndpointCall) -> TakenView:
@@ -29,18 +28,19 @@ async def report(call: EndpointCall) -> TakenView:
     _check_leads(call)
     find_node(call.context.live.state, node)
     reader, taken = LineReader(), 0
-    stream = agents.open_stream(node)
+    stream, chunks = agents.open_stream(node), _Chunks(call.request, call.context.closing)
     try:
-        async for data in _chunks(call.request, call.context.closing):
+        async for data in chunks:
             _check_leads(call)
             for line in _lines(reader, data):
                 _check(line, node, taken)
                 await agents.receive(line, stream)
                 taken += 1
-                if node not in call.context.agent_nodes:  # not again for each report: they come every second
+                if node not in call.context.agent_nodes:  # not again for each report: they come every ten seconds
                     call.context.agent_nodes.add(node)
                     call.trail.record_now(new={"version": getattr(line, "version", "")})
     finally:
+        chunks.close()
         agents.close_stream(node, stream)
     if not taken or reader.has_partial_line:
         raise invalid("the stream ended in the middle of a line; send lines of JSON, each with a newline")
@@ -53,25 +53,43 @@ async def list_agents(call: EndpointCall) -> Page[AgentView]:
     return Page(items, len(items))
 
 
-async def _chunks(request: Request, closing: asyncio.Event) -> AsyncIterator[bytes]:
-    """Raises a Problem when Kaiwo stops or the agent falls silent."""
-    stream = request.stream()
-    closed = asyncio.ensure_future(closing.wait())
-    try:
-        while True:
-            data = asyncio.ensure_future(anext(stream, None))
-            await asyncio.wait({data, closed}, timeout=SILENT_S, return_when=asyncio.FIRST_COMPLETED)
-            if not data.done():
-                data.cancel()
-                await asyncio.gather(data, return_exceptions=True)
-                why = "Kaiwo is stopping" if closed.done() else f"no data arrived for {SILENT_S:g} s"
-                raise not_ready(f"{why}; open the stream again")
-            found = data.result()
-            if found is None:
-                return
-            yield found
-    finally:
-        closed.cancel()
+class _Chunks:
+    """The pieces of a request. Raises a Problem when Kaiwo stops or the agent falls silent.
+
+    One timer for each piece, and one task for the stream: a task and a wait for each piece took most of the time that a
+    line costs, and there are a thousand agents.
+    """
+
+    def __init__(self, request: Request, closing: asyncio.Event) -> None:
+        self._pieces = request.stream()
+        self._silence: asyncio.Timeout | None = None  # while it waits for a piece
+        self._closed = asyncio.ensure_future(closing.wait())
+        self._closed.add_done_callback(self._end)
+
+    def __aiter__(self) -> "_Chunks":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._closed.done():
+            raise self._problem()
+        try:
+            async with asyncio.timeout(SILENT_S) as self._silence:
+                return await anext(self._pieces)
+        except TimeoutError as error:
+            raise self._problem() from error
+        finally:
+            self._silence = None
+
+    def close(self) -> None:
+        self._closed.cancel()
+
+    def _end(self, _: object) -> None:
+        if self._silence is not None:
+            self._silence.reschedule(asyncio.get_running_loop().time())
+
+    def _problem(self) -> ProblemError:
+        why = "Kaiwo is stopping" if self._closed.done() else f"no data arrived for {SILENT_S:g} s"
+        return not_ready(f"{why}; open the stream again")
 
 
 def _check_leads(call: EndpointCall) -> None:

@@ -42,10 +42,10 @@ async def metrics(call: EndpointCall) -> Response:
 
     await call.context.overview.fresh_queues()
     now_s = call.context.live.cluster.now_s()
-    statuses = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
+    statuses = await call.ask(lambda state: reservation_statuses(state, now_s))
     call.context.reservations = [reservation_view(each) for each in statuses]
-    call.context.domain_use = await call.context.live.ask(_use_of_domains)
-    call.context.fragments = await call.context.live.ask(fragments_of)
+    call.context.domain_use = await call.ask(_use_of_domains)
+    call.context.fragments = await call.ask(fragments_of)
     text, kind = write_metrics(call.context)
     return Response(text, headers={"Cache-Control": "no-store", "Content-Type": kind})
 

@@ -1,11 +1,13 @@
 """Write the metrics of the cluster, queues, reservations, webhooks and this process for Prometheus, at each scrape."""
 
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -15,15 +17,24 @@ from kaiwo.api.presenters.queue_view import queue_page
 from kaiwo.api.views.reservations import ReservationView
 from kaiwo.forecast.scale_signal import ModelNeed
 from kaiwo.gpus.fragments import StrandedBy
+from kaiwo.history.series.integer_codec import MISSING
+from kaiwo.history.series.measures import SubjectKind
+from kaiwo.history.series.series_writer import Frame, Vector
 from kaiwo.model.queue import UNLIMITED
 from kaiwo.model.recovery import RecoveryWay
 from kaiwo.model.reservation import ReservationPhase
-from kaiwo.runtime.loop.loop_metrics import Allocations, CycleTimes
+from kaiwo.runtime.alerting.alert_loop import AlertLoop
+from kaiwo.runtime.loop.loop_metrics import Allocations, Histogram
 from kaiwo.runtime.plugin_worker.plugin_set import PluginStatus
+from kaiwo.runtime.recording.own_samples import own_memory_mib
+from kaiwo.runtime.recording.stalled_work import idle_gpu_milli
+from kaiwo.snapshot.node_table import MILLI, NodeTable
 
 if TYPE_CHECKING:  # `kaiwo up` has no webhooks
     from kaiwo.clusters.kubernetes.webhooks.process_status import WebhookStatus
 
+MIB = 1024 * 1024
+_NOTHING: Vector = np.zeros(0, np.int64)
 Samples = Mapping[Any, float]  # by the values of the labels, as a tuple
 
 
@@ -85,6 +96,30 @@ def webhook_metrics(status: "WebhookStatus | None") -> Iterator[Metric]:
     yield _counters("kaiwo_webhook_dropped_total", ended, ["cause"], dropped)
 
 
+def alert_metrics(alerts: AlertLoop) -> Iterator[Metric]:
+    """How many alerts each rule has. The rules bound the label; subjects are not in it."""
+    severities = {rule.name: rule.severity.value for rule in alerts.settings.rules}
+    counts = {(name, severity, state): 0 for name, severity in severities.items() for state in ("firing", "pending")}
+    for alert in alerts.memory.alerts.values():
+        if alert.rule in severities:
+            counts[alert.rule, severities[alert.rule], alert.state.value] += 1
+    yield _gauges("kaiwo_alerts", "Alerts by rule and state.", ["alert", "severity", "state"], counts)
+    yield CounterMetricFamily("kaiwo_alerts_fired_total", "Alerts that fired since the start.", alerts.fired)
+    yield CounterMetricFamily("kaiwo_alerts_resolved_total", "Alerts that were resolved.", alerts.resolved)
+    took = "Processor time of the last evaluation of all rules."
+    yield GaugeMetricFamily("kaiwo_alert_evaluation_seconds", took, alerts.evaluation_s)
+    channels = sorted(alerts.channels.items())
+    outcomes = {
+        (name, outcome): getattr(each.status, outcome)
+        for name, each in channels
+        for outcome in ("delivered", "failures", "dropped")
+    }
+    told = "Messages that a channel took, attempts that failed, and messages that were given up."
+    yield _counters("kaiwo_alert_messages_total", told, ["channel", "outcome"], outcomes)
+    waiting = {(name,): each.waiting for name, each in channels}
+    yield _gauges("kaiwo_alert_messages_waiting", "Messages that a channel has not taken yet.", ["channel"], waiting)
+
+
 _registries: weakref.WeakKeyDictionary[Context, CollectorRegistry] = weakref.WeakKeyDictionary()
 
 
@@ -125,12 +160,14 @@ class _Collector:
         yield from _queues(context)
         yield from reservation_metrics(context.reservations, context.live.allocations)
         yield from _process(context)
+        yield from _work(context)
         yield from _topology(context)
         yield from _fragments(context)
         yield from scale_metrics(context.demand.needs)
         yield from _recovery(context)
         yield from webhook_metrics(context.webhooks)
         yield from plugin_metrics(context.plugins.statuses())
+        yield from alert_metrics(context.alerts)
         told = {(name, each.name, each.subject): each.value for name, every in context.edge.metrics.items()
                 for each in every}  # fmt: skip
         words = "Numbers that plugins add: see the plugin."
@@ -145,8 +182,37 @@ def _cluster(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily("kaiwo_gpus_used", "Devices with a tenant.", sums.gpus_used)
     yield GaugeMetricFamily("kaiwo_gpu_capacity_milli", "GPU capacity in milli-GPU.", sums.gpu_milli)
     yield GaugeMetricFamily("kaiwo_gpu_allocated_milli", "Allocated milli-GPU.", sums.gpu_used_milli)
+    yield from device_metrics(context.live.state.nodes, context.series.last_frame)
     by_state = {(state,): count for state, count in context.overview.count_states().items()}
     yield _gauges("kaiwo_workloads", "Workloads by state.", ["state"], by_state)
+
+
+def device_metrics(table: NodeTable, frame: Frame) -> Iterator[Metric]:
+    """Capacity and allocation of each model, and what agents measured, as of the last sample. Numbers of each GPU are
+    at the agents and in the API: here they would be 10,000 series of each kind."""
+    exists = table.gpu_model >= 0
+    held = (table.device_milli - table.gpus[:, MILLI])[exists]
+    codes, models = table.gpu_model[exists], [(name,) for name in table.models]
+    for name, words, amounts in (
+        ("kaiwo_gpu_model_capacity_milli", "GPU capacity of a model in milli-GPU.", table.device_milli[exists]),
+        ("kaiwo_gpu_model_allocated_milli", "Allocated milli-GPU of a model.", held),
+    ):
+        sums = np.bincount(codes, weights=amounts, minlength=len(models)).tolist()
+        yield _gauges(name, words, ["model"], dict(zip(models, sums, strict=True)))
+    measured = frame[SubjectKind.GPU].values if SubjectKind.GPU in frame else {}
+    for name, words, measure, factor in (
+        ("kaiwo_gpu_busy", "Busy GPUs, as measured: the sum of their utilisation.", "utilisation_percent", 0.01),
+        ("kaiwo_gpu_power_watts", "Power of all measured GPUs.", "power_w", 1),
+        ("kaiwo_gpu_memory_used_bytes", "Used memory of all measured GPUs.", "memory_used_mib", MIB),
+        ("kaiwo_gpu_memory_measured_bytes", "Memory of all GPUs whose use is measured.", "memory_mib", MIB),
+    ):
+        values = measured.get(measure, _NOTHING)
+        yield GaugeMetricFamily(name, words, float(values[values != MISSING].sum() * factor))
+    known = int(np.count_nonzero(measured.get("utilisation_percent", _NOTHING) != MISSING))
+    yield GaugeMetricFamily("kaiwo_gpu_measured", "Devices of which an agent said how busy they are.", known)
+    heat = measured.get("temperature_c", _NOTHING)
+    words = "The hottest GPU; -1 where nothing is measured."
+    yield GaugeMetricFamily("kaiwo_gpu_temperature_max_celsius", words, int(heat.max(initial=MISSING)))
 
 
 def _queues(context: Context) -> Iterator[Metric]:
@@ -168,7 +234,7 @@ def _queues(context: Context) -> Iterator[Metric]:
         for resource, view, unit in (
             ("gpu", queue.gpu_milli, 1 / 1000),
             ("cpu", queue.cpu_milli, 1 / 1000),
-            ("memory", queue.memory_mib, 1024 * 1024),
+            ("memory", queue.memory_mib, MIB),
         ):
             for name, family in amounts.items():
                 amount = getattr(view, name)
@@ -183,6 +249,24 @@ def _queues(context: Context) -> Iterator[Metric]:
     evicted = "Pods of a queue that were evicted since the start, by cause."
     by_cause = dict(sorted(context.live.evicted.items()))
     yield _counters("kaiwo_queue_evictions_total", evicted, ["queue", "cause"], by_cause)
+
+
+def _work(context: Context) -> Iterator[Metric]:
+    """How long work waited, what became of planned starts, and how work ended."""
+    allocations, outcomes = context.live.allocations, context.series.outcomes
+    waited = "Time from a workload's submission until it started."
+    yield _histogram("kaiwo_scheduling_seconds", waited, allocations.waits)
+    promises = {(outcome,): count for outcome, count in sorted(allocations.promises.items())}
+    kept = "Planned starts by what became of them: kept, delayed (each time), dropped."
+    yield _counters("kaiwo_planned_starts_total", kept, ["outcome"], promises)
+    ended = {(outcome,): count for outcome, count in sorted(outcomes.totals.items())}
+    words = "Workloads that succeeded or failed, and pods that failed, as of the last sample."
+    yield _counters("kaiwo_outcomes_total", words, ["outcome"], ended)
+    decided = {(kind,): count for kind, count in allocations.decisions.items()}
+    words = "Decisions of all cycles: start, evict, keep-place, plan-start; wait: what keeps work waiting changed."
+    yield _counters("kaiwo_decisions_total", words, ["decision"], decided)
+    idle = idle_gpu_milli(context.live.state)
+    yield GaugeMetricFamily("kaiwo_gpu_idle_milli", "Free milli-GPU that work and take work.", idle)
 
 
 def _by_queue(name: str, help_text: str) -> GaugeMetricFamily:
@@ -267,13 +351,24 @@ def _recovery(context: Context) -> Iterator[Metric]:
     yield GaugeMetricFamily("kaiwo_network_ports_down", "Network ports of nodes that worked and are down.", down)
 
 
-def _histogram(name: str, help_text: str, times: CycleTimes) -> Metric:
-    buckets: list[Any] = [(str(bound), count) for bound, count in times.buckets()]
-    return HistogramMetricFamily(name, help_text, [*buckets, ("+Inf", times.count)], times.sum_s)
+def _histogram(name: str, help_text: str, times: Histogram) -> Metric:
+    return HistogramMetricFamily(name, help_text, _buckets(times), times.sum_s)
+
+
+def _buckets(times: Histogram) -> list[Any]:
+    return [*((str(bound), count) for bound, count in times.buckets()), ("+Inf", times.count)]
 
 
 def _process(context: Context) -> Iterator[Metric]:
     yield _histogram("kaiwo_cycle_seconds", "Time a cycle took.", context.cycles)
+    words = "Time of the phases of cycles; events may be applied, and nothing be found to decide, without a cycle."
+    phases = HistogramMetricFamily("kaiwo_cycle_phase_seconds", words, labels=["phase"])
+    for phase, times in context.live.phases.times.items():
+        phases.add_metric([phase], _buckets(times), times.sum_s)
+    yield phases
+    yield CounterMetricFamily("process_cpu_seconds_total", "Processor time of this process.", time.process_time())
+    memory = "Resident memory of this process."
+    yield GaugeMetricFamily("process_resident_memory_bytes", memory, max(0, own_memory_mib()) * MIB)
     health = context.live.health
     yield CounterMetricFamily("kaiwo_cycle_failures_total", "Cycles that failed and were tried again.", health.failures)
     left_out = health.left_out + context.live.cluster.left_out

@@ -8,11 +8,11 @@ from kaiwo.api.http.problems import JSON, invalid
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.fragments_view import fragments_view
 from kaiwo.api.presenters.list_pages import GPU_PARAMS, NODE_PARAMS, list_page
-from kaiwo.api.presenters.measured_use import with_gpu_use, with_node_use
+from kaiwo.api.presenters.measured_use import gpu_use, with_gpu_use, with_node_use
 from kaiwo.api.presenters.node_view import find_node
 from kaiwo.api.views.answers import FaultForm, Outcome, Page, ReasonForm
 from kaiwo.api.views.fragments import FragmentsView
-from kaiwo.api.views.nodes import GpuView, NodeView
+from kaiwo.api.views.nodes import GpuUseView, GpuView, NodeView
 from kaiwo.clusters.protocol import NodeControl, NodeFault
 from kaiwo.model.amounts import duration
 
@@ -32,7 +32,11 @@ async def list_gpus(call: EndpointCall) -> Page[GpuView]:
 
 async def get_fragments(call: EndpointCall) -> FragmentsView:
     now_s = call.context.live.cluster.now_s()
-    return await call.context.live.ask(lambda state: fragments_view(state, now_s))
+    return await call.ask(lambda state: fragments_view(state, now_s))
+
+
+async def get_use(call: EndpointCall) -> GpuUseView:
+    return gpu_use(call.context.agents, call.context.live)
 
 
 async def get_node(call: EndpointCall) -> NodeView:
@@ -132,6 +136,7 @@ ROUTES = (
     Route("POST", "/nodes/{name}/restore", "It works again after a failure.", restore, Outcome, body=REASON,
           errors=(404,)),
     Route("GET", "/gpus", "List GPU devices and the workloads on them.", list_gpus, Page[GpuView], params=GPU_PARAMS),
+    Route("GET", "/gpus/use", "How busy all GPUs are, where an agent measures.", get_use, GpuUseView),
     Route("GET", "/gpus/fragments", "Free GPU amounts that the mix of requests cannot use, and why.", get_fragments,
           FragmentsView),
 )  # fmt: skip

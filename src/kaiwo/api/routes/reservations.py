@@ -30,7 +30,7 @@ STOP_RUNNING = Param(
 async def list_reservations(call: EndpointCall) -> Page[ReservationView]:
     phases = call.query.get("phase") or tuple(ReservationPhase)
     now_s = call.context.live.cluster.now_s()
-    found = await call.context.live.ask(lambda state: reservation_statuses(state, now_s))
+    found = await call.ask(lambda state: reservation_statuses(state, now_s))
     items = [reservation_view(each) for each in found if each.phase in phases]
     return Page(items, len(items))
 
@@ -55,6 +55,7 @@ async def make_reservation(call: EndpointCall) -> Outcome:
     live, dry_run = call.context.live, call.query["dry_run"]
     reservation = read_reservation_form(read_json(call.body), live.cluster.now_s())
     before = {each.name: each for each in live.cluster.abilities.work.reservations()}.get(reservation.name)
+    await live.cluster.abilities.work.put((), (), dry_run=True, reservations=(reservation,))  # whether it can be made
     warnings = await check_effects(call, (reservation,))
     await live.cluster.abilities.work.put((), (), who=call.user, dry_run=dry_run, reservations=(reservation,))
     if not dry_run:
@@ -81,7 +82,7 @@ async def check_effects(call: EndpointCall, reservations: Sequence[Reservation])
     known = live.state.reservations.objects
     fresh = [each for each in reservations if not is_same_reservation(each, known.get(each.name))]
     found = [
-        await live.ask(partial(reservation_effect, reservation=each, policy=live.policy, now_s=now_s)) for each in fresh
+        await call.ask(partial(reservation_effect, reservation=each, policy=live.policy, now_s=now_s)) for each in fresh
     ]
     harmful = [each.sentence for each in found if not each.is_harmless]
     if harmful and not (call.query["dry_run"] or call.query.get(STOP_RUNNING.name)):

@@ -41,7 +41,7 @@ STOP_S = 10.0  # how long a removal waits for cancelled work to be gone
 # Fields that the cluster itself changes.
 _SET_BY_CLUSTER = (
     "submitted_s", "after", "after_failed", "not_before_s", "not_before_why", "checkpoint_s", "broken_since_s",
-    "may_go", "learned_s", "array_slots",
+    "may_go", "learned_s", "array_slots", "image",
 )  # fmt: skip
 _WORDS = {
     "roles": "its pods and their requests",
@@ -220,7 +220,7 @@ async def _divide(call: EndpointCall, parsed: Parsed) -> Parsed:
             items.append((workload, program))
         return tuple(items)
 
-    return replace(parsed, submissions=await live.ask(divide))
+    return replace(parsed, submissions=await call.ask(divide))
 
 
 async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:

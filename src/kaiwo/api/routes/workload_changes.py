@@ -29,6 +29,7 @@ from kaiwo.model.workload_fields import FIELDS, ValueKind
 from kaiwo.model.workload_record import WorkloadState
 
 UNFINISHED = tuple(state for state in WorkloadState if not state.is_over)
+_FOLLOWS_A_RELEASE = ("not_before_s", "not_before_why")  # waiting counts from then on
 _SETTINGS = {field.short: field for field in FIELDS}
 
 
@@ -121,7 +122,7 @@ def _changes(changed: ChangedWorkload) -> list[str]:
     found = []
     for field in fields(before):
         old, new = getattr(before, field.name), getattr(after, field.name)
-        if old == new:
+        if old == new or field.name in _FOLLOWS_A_RELEASE:
             continue
         if field.name == "roles":
             found.append(f"size {describe_workload(before)} -> {describe_workload(after)}")

@@ -16,7 +16,7 @@ from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid, quote, similar_name, translate
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body, read_fields
-from kaiwo.api.presenters.list_pages import WORKLOAD_PARAMS, list_page
+from kaiwo.api.presenters.list_pages import COUNT_PARAMS, WORKLOAD_PARAMS, list_page, workload_query
 from kaiwo.api.presenters.node_view import unhealthy_devices
 from kaiwo.api.presenters.recovery_view import recovery_note
 from kaiwo.api.presenters.workload_view import (
@@ -26,6 +26,7 @@ from kaiwo.api.presenters.workload_view import (
     obstacle_view,
     with_confinement,
     with_past,
+    workload_counts,
     workload_detail,
 )
 from kaiwo.api.routes.array_names import NamedTasks, expand_names
@@ -40,6 +41,7 @@ from kaiwo.api.views.workloads import (
     NamesForm,
     ProgressForm,
     WhyView,
+    WorkloadCountsView,
     WorkloadDetail,
     WorkloadView,
 )
@@ -63,6 +65,7 @@ from kaiwo.runtime.partitioning.wait_sentences import wait_sentence
 from kaiwo.snapshot.cluster_state import ClusterState
 
 RETRY_S = 1.0
+MAX_NAMED = 4  # domains that `why` tells of running work; `describe` has all
 SUBMISSION = Param("submission", "int", "Number of the submission of this name (default: latest).", None, 1, 10**9)
 MAX_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
@@ -81,6 +84,11 @@ async def list_workloads(call: EndpointCall) -> Page[WorkloadView]:
     return await list_page(call.context.overview, "workloads", call.query)
 
 
+async def count_workloads(call: EndpointCall) -> WorkloadCountsView:
+    await call.context.overview.fresh()
+    return WorkloadCountsView(workload_counts(call.context.overview, workload_query(call.query)))
+
+
 async def get_workload(call: EndpointCall) -> WorkloadDetail:
     record = find_submission(call)
     live = call.context.live
@@ -95,12 +103,13 @@ async def get_workload(call: EndpointCall) -> WorkloadDetail:
     gpu_milli = 0 if at is None else int(rows.table[GPU, at])
     obstacles: tuple[Obstacle, ...] = ()
     if _is_explained(live, record):
-        obstacles = await live.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s, live.plugins))
+        obstacles = await call.ask(lambda state: explain.obstacles_of(state, name, live.policy, now_s, live.plugins))
     views = [obstacle_view(each, live.cluster.kind) for each in obstacles]
     detail = workload_detail(live.state, record, gpu_milli, views, live.policy, now_s)
-    # On Kubernetes everybody changes work with kubectl.
-    is_ours = live.cluster.kind != KUBERNETES
-    detail = replace(detail, may_change=is_ours and may_change(call.person, record))
+    if may_change(call.person, record):
+        work = live.cluster.abilities.work
+        changeable = list(work.changeable_fields(record)) if not record.state.is_over else []
+        detail = replace(detail, may_change=True, may_do=list(work.actions), changeable=changeable)
     if (confinement := live.cluster.abilities.confinement) is not None:
         detail = with_confinement(detail, confinement, record)
     return conceal(detail if past is None else with_past(detail, past, record), call.person, record)
@@ -118,15 +127,22 @@ async def why(call: EndpointCall) -> WhyView:
     name, now_s = record.workload.name, live.cluster.now_s()
     if record.state in WAITS and not record.message:  # a moment ago it may have been submitted
         await wait_until_visible(live, lambda: name in live.state.workloads)
-    found = await _explain(live, name, now_s) if _is_explained(live, record) else None
+
+    def protected(state: ClusterState) -> str:
+        return explain.protected(state, name, live.policy, now_s, live.plugins) if name in state.workloads else ""
+
+    found = await _explain(call, name, now_s) if _is_explained(live, record) else None
     if found is None and record.state is WorkloadState.HELD and record.message:
         answer = f"{name.removeprefix('default/')} is waiting: {record.message}"
         return WhyView(name, record.state, answer, [], 0, 0, None, record.message, now_s, verdict=WhyVerdict.BLOCKED)
     if found is None:
         note = recovery_note(live.state, name)
         lost = unhealthy_devices(live.state, name) or (f" But {note}." if note else "")
-        answer, verdict = plain_answer(record) + lost, WhyVerdict.NOT_WAITING
-        return WhyView(name, record.state, answer, [], 0, 0, None, "It is not waiting.", now_s, verdict=verdict)
+        answer, verdict = plain_answer(record) + lost + placed_note(live.state, name), WhyVerdict.NOT_WAITING
+        kept = await call.ask(protected) if name in live.state.pods else ""
+        return WhyView(
+            name, record.state, answer, [], 0, 0, None, "It is not waiting.", now_s, verdict=verdict, protected=kept
+        )
     expected = await _expected_start(call, name, found)
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
@@ -150,6 +166,7 @@ async def why(call: EndpointCall) -> WhyView:
         expected_s=expected.middle_s if expected else 0,
         expected_low_s=expected.low_s if expected else 0,
         expected_high_s=expected.high_s if expected else 0,
+        ended_before=record.message if record.attempt else "",
     )
 
 
@@ -166,20 +183,21 @@ def _is_explained(live: LiveLoop, record: WorkloadRecord) -> bool:
     return record.state in WAITS or name in live.state.below_minimum or name in live.state.nominations
 
 
-async def _explain(live: LiveLoop, name: str, now_s: int) -> explain.Why | None:
+async def _explain(call: EndpointCall, name: str, now_s: int) -> explain.Why | None:
     """If the next cycle will try the work, ask again after that cycle, for a limited time."""
+    live = call.context.live
 
     def question(state: ClusterState) -> explain.Why | None:
         return explain.why(state, name, live.policy, now_s, live.plugins) if name in state.workloads else None
 
-    found = await live.ask(question)
+    found = await call.ask(question)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RETRY_S):
             while found is not None and any(each.obstacle.reason is Reason.NOT_TRIED for each in found.obstacles):
                 last = live.last_cycle
                 while live.last_cycle is last:
                     await live.changed(live.revision)
-                found = await live.ask(question)
+                found = await call.ask(question)
     return found
 
 
@@ -209,7 +227,8 @@ def _among_tasks(call: EndpointCall) -> str:
     for record in call.context.live.cluster.records():
         workload = record.workload
         if workload.labels.get(ARRAY_LABEL) == array and workload.name.startswith(f"{namespace}/"):
-            return f"it is an array: name one of its tasks, see: kaiwo get workloads -l {ARRAY_LABEL}={array}"
+            task = workload.name.removeprefix(f"{namespace}/")
+            return f"it is an array: name one of its tasks, such as {task}; list them with: kaiwo get workloads {array}"
     return ""
 
 
@@ -232,6 +251,13 @@ def plain_answer(record: WorkloadRecord) -> str:
     expires_s = record.workload.expires_s
     until = f", and its allocation is granted until {clock_words(expires_s)}" if expires_s else ""
     return f"It is not waiting: it is {state}{why}{until}."
+
+
+def placed_note(state: ClusterState, name: str) -> str:
+    """Why running work is where it is: the domains that were chosen for it, with every term of their scores."""
+    choices = state.domain_choices.get(name, ())[:MAX_NAMED] if name in state.pods else ()
+    sentences = (explain.chosen_domain(choice) for choice in choices)
+    return "".join(f" {each[:1].upper()}{each[1:]}." for each in sentences)
 
 
 async def _act(call: EndpointCall, verb: Action) -> Outcome:
@@ -344,6 +370,14 @@ WHEN = Body((JSON,), CheckpointForm, required=False)
 SPEED = Body((JSON,), ProgressForm, required=False)  # who may not report is told that first
 ROUTES = (
     Route("GET", "/workloads", "List workloads.", list_workloads, Page[WorkloadView], params=WORKLOAD_PARAMS),
+    Route(
+        "GET",
+        "/workloads/counts",
+        "Count workloads by state.",
+        count_workloads,
+        WorkloadCountsView,
+        params=COUNT_PARAMS,
+    ),
     Route(
         "GET", NAMED, "All details of one workload.", get_workload, WorkloadDetail, params=(SUBMISSION,), errors=(404,)
     ),

@@ -27,6 +27,8 @@ class TenantView(msgspec.Struct, frozen=True):
     phase: Phase
     grade: str = ""  # how well it is isolated from its neighbours; see docs/gpu-sharing.md
     measured: MeasuredView | None = None  # null in a stream, and where no agent measures
+    queue: str = ""  # of its workload; empty if the pod is not Kaiwo's
+    user: str = ""
 
 
 class GpuView(msgspec.Struct, frozen=True):
@@ -46,6 +48,12 @@ class GpuView(msgspec.Struct, frozen=True):
     parent: str = ""  # the physical GPU of which it is a partition
     measured: MeasuredView | None = None  # null in a stream, and where no agent measures
     change: str = ""  # draining | changing, where its partition mode changes; it is not healthy meanwhile
+
+
+class GpuUseView(msgspec.Struct, frozen=True):
+    """How busy the GPUs of each node with an agent are, in percent, in the order of the node's list; null: unknown."""
+
+    nodes: dict[str, list[int | None]]
 
 
 class NodeView(msgspec.Struct, frozen=True):

@@ -72,6 +72,12 @@ class WorkloadView(msgspec.Struct, frozen=True):
     expected_high_s: int = 0  # and not after this; 0: unknown
 
 
+class WorkloadCountsView(msgspec.Struct, frozen=True):
+    """How many workloads of a query are in each state."""
+
+    states: dict[str, int]
+
+
 class PastAttemptView(msgspec.Struct, frozen=True):
     """One attempt of a workload: where it ran, and how it ended."""
 
@@ -140,11 +146,14 @@ class WorkloadDetail(msgspec.Struct, frozen=True):
     bandwidth_mb_s: int = 0  # what each pod must be able to send to the others; 0: whatever there is
     roles_level: str = ""  # all its roles run in one domain of this level, and each by itself in those above
     rank_order: bool = False  # its pods have ranks although it states no level
+    strategy: str = ""  # how its nodes and GPUs are chosen; empty: as its queue or the policy says
     domains: list[DomainChoiceView] = []  # of the network, where its pods were placed
     progress: str = ""  # what it last reported about its speed
     memory_promise: str = ""  # why its --memory is a promise and not a limit; empty: it is a limit, or not given
     hidden: str = ""  # what is not shown to you, and why; empty: you see everything
-    may_change: bool = False  # whoever asks may hold, requeue and cancel it here
+    may_change: bool = False  # whoever asks may change it here: see `may_do` and `changeable`
+    may_do: list[str] = []  # cancel | hold | release | requeue: what of it this cluster lets them do
+    changeable: list[str] = []  # the fields that they may set now, as `POST /workloads/set` names them
     secret_env: list[str] = []  # names of its variables whose values are secret
 
 
@@ -178,6 +187,8 @@ class WhyView(msgspec.Struct, frozen=True):
     expected_s: int = 0  # the same as a time
     expected_low_s: int = 0
     expected_high_s: int = 0  # 0: unknown
+    ended_before: str = ""  # it ran before: how that ended, or who stopped it for whom
+    protected: str = ""  # it runs: how much less it takes from other requests there than on the fullest node
 
 
 class AttemptView(msgspec.Struct, frozen=True):

@@ -8,8 +8,9 @@ not drained unless a pod has waited too long. Ties are broken by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+
+import msgspec
 
 from kaiwo.gpus.partitioning.planner_state import PlannedGpu, PlannedNode, UnservedDemand, could_hold, is_for, suits
 from kaiwo.gpus.partitioning.planner_types import (
@@ -25,8 +26,7 @@ from kaiwo.model.gpus.partition_modes import Mode, ModeChange, legal_modes, next
 Allowed = Callable[[PlannedGpu, ModeDemand], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeOffer:
+class ChangeOffer(msgspec.Struct, frozen=True):
     """GPUs of one node, and the mode they would take."""
 
     node: PlannedNode

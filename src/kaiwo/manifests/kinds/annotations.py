@@ -29,7 +29,7 @@ UPSTREAM_PREFIX = "kaiwo.silogen.ai/"
 KNOWN_ANNOTATIONS = (
     "gpu-fraction", "gpu-memory", "gpu-devices", "gpu-sharing", "gpu-isolation", "gpu-isolation-grade", "gpu-models",
     "gpu-partition", "gpu-share-with", "gpu-threads",
-    "queue", "user", "type", "priority", "gang", "gang-size", "leader", "min-pods", "last-checkpoint",
+    "queue", "user", "type", "priority", "hold", "gang", "gang-size", "leader", "min-pods", "last-checkpoint",
     "progress", "simulate", "run-locally",
     *(field.annotation.removeprefix(OUR_PREFIX) for field in FIELDS),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from kaiwo.manifests.values.names import MAX_NAME, NAME
 from kaiwo.manifests.values.priorities import TYPE_PRIORITIES
 from kaiwo.model.gpus.gpu import ANYONE, EQUALITIES, NOBODY
 from kaiwo.model.network.constraint import STRATEGIES
+from kaiwo.model.policy import STRATEGY_PLACEMENTS
 from kaiwo.model.workload_fields import FIELDS, ValueKind
 
 
@@ -48,6 +49,7 @@ _SETTINGS = {
     ValueKind.COUNT: "[0-9]{1,9}",
     ValueKind.LEVEL: rf"(?:{NAME}/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?",
     ValueKind.STRATEGY: "|".join(STRATEGIES),
+    ValueKind.NODE_STRATEGY: "|".join(STRATEGY_PLACEMENTS),
     ValueKind.BANDWIDTH: r"[0-9]{1,9}(?:\.[0-9]{1,6})? ?[MGT](?:bps|B/s)",
 }
 _OURS, _USERS = KeyWriter.SCHEDULER, KeyWriter.USERS
@@ -79,6 +81,7 @@ KEYS = (
     KeyRow("queue", _USERS, NAME, MAX_NAME, is_request=True),
     KeyRow("type", _USERS, "|".join(TYPE_PRIORITIES)),
     KeyRow("priority", _USERS, "-?[0-9]{1,10}"),
+    KeyRow("hold", _USERS, _FLAG),
     KeyRow("gang", _USERS, max_characters=253),
     KeyRow("gang-size", _USERS, _COUNT),
     KeyRow("min-pods", _USERS, _COUNT),

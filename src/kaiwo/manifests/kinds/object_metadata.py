@@ -10,6 +10,7 @@ from kaiwo.manifests.text.field_errors import FieldPath, quote_name
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import DEFAULT_NAMESPACE, check_labels, read_name, read_namespace
 from kaiwo.manifests.values.priorities import DEFAULT_TYPE, MAX_PRIORITY, TYPE_PRIORITIES, class_priority, read_type
+from kaiwo.manifests.values.setting_values import read_flag
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
 from kaiwo.model.gpus.partitioning_plan import PartitioningPlan
 from kaiwo.model.network.topology import Topology
@@ -146,7 +147,7 @@ def build_workload(
         kind=kind,
         priority=_read_priority(item, annotations, settings, TYPE_PRIORITIES[kind]),
         submitted_s=item.defaults.submitted_s,
-        held=settings.held,
+        held=annotations.read("hold", read_flag, settings.held),
         checkpoint_s=annotations.read("last-checkpoint", read_past_timestamp_s, 0),
         labels=settings.labels | item.read_labels(),
         **({"time_limit_s": settings.time_limit_s} | settings.levels | annotations.settings()),

@@ -47,6 +47,17 @@ def read_progress_text(text: str, path: FieldPath, workload: str, at_s: int, pod
     return read_progress(fields, path, workload, at_s, pod)
 
 
+def progress_text(report: ProgressReport) -> str:
+    """The text that reads as this report."""
+    parts = {
+        "step": f"{report.step_us}us" if report.step_us else "",
+        "expected": f"{report.expected_us}us" if report.expected_us else "",
+        "bandwidth": f"{report.bandwidth_mb_s}MB/s" if report.bandwidth_mb_s else "",
+        "steps": str(report.steps or ""),
+    }
+    return " ".join(f"{name}={text}" for name, text in parts.items() if text)
+
+
 def _read_step_us(value: object, path: FieldPath) -> int:
     text = repr(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
     match = _STEP.fullmatch(text) if isinstance(text, str) else None

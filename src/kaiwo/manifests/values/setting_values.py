@@ -12,6 +12,7 @@ from kaiwo.manifests.values.names import MAX_NAME, NAME, read_level, read_name
 from kaiwo.manifests.values.quantities import read_bandwidth_mb_s, read_duration_s
 from kaiwo.manifests.values.timestamps import read_timestamp_or_duration_s, read_timestamp_s
 from kaiwo.model.network.constraint import PLUGIN_STRATEGY, STRATEGIES
+from kaiwo.model.policy import STRATEGY_PLACEMENTS
 from kaiwo.model.workload_fields import FIELDS, ValueKind
 
 Duration = Annotated[str | int, msgspec.Meta(description='"45m", "2h30m", "1d", or a number of seconds')]
@@ -19,6 +20,7 @@ Name = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{NAME}$", "m
 Count = Annotated[int | str, msgspec.Meta(description="A whole number.")]
 _PLUGIN_STRATEGY = f"{PLUGIN_STRATEGY}{NAME}"
 Strategy = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^({'|'.join(STRATEGIES)}|{_PLUGIN_STRATEGY})$"})]
+NodeStrategy = Annotated[str, msgspec.Meta(extra_json_schema={"enum": list(STRATEGY_PLACEMENTS)})]
 Bandwidth = Annotated[str, msgspec.Meta(description='"200Gbps" or "25GB/s"')]
 MAX_COUNT = 1_000_000
 Reader = Callable[[object, FieldPath], Any]
@@ -49,6 +51,12 @@ def read_strategy(value: object, path: FieldPath) -> str:
     if isinstance(value, str) and (value in STRATEGIES or re.fullmatch(_PLUGIN_STRATEGY, value)):
         return value
     raise path.error(f"is {show(value)}; choose from: {', '.join(STRATEGIES)}, or write plugin:NAME")
+
+
+def read_node_strategy(value: object, path: FieldPath) -> str:
+    if isinstance(value, str) and value in STRATEGY_PLACEMENTS:
+        return value
+    raise path.error(f"is {show(value)}; choose from: {', '.join(STRATEGY_PLACEMENTS)}")
 
 
 def check_levels(found: dict[str, Any], path_of: Callable[[str], FieldPath], names: dict[str, str]) -> None:
@@ -83,6 +91,7 @@ READERS = {
     ValueKind.BANDWIDTH: SettingReader(
         Bandwidth, read_bandwidth_mb_s, _without_time(read_bandwidth_mb_s), "write it as 200Gbps"
     ),
+    ValueKind.NODE_STRATEGY: SettingReader(NodeStrategy, read_node_strategy, _without_time(read_node_strategy)),
     ValueKind.STRATEGY: SettingReader(Strategy, read_strategy, _without_time(read_strategy)),
 }
 

@@ -4,7 +4,7 @@ The scheduling loop runs the parts of a cycle on the right threads; benchmarks a
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,9 @@ from kaiwo.history.journal_writer import Journal
 from kaiwo.model.events import Event, SharingRulesInUse
 from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import DEFAULT_POLICY, Policy
-from kaiwo.plugins.registry import Registry
+from kaiwo.plugins.contract import WorkloadOrder
+from kaiwo.plugins.guarded_calls import MAX_DETAIL, one_line
+from kaiwo.plugins.registry import Ordering, Registry
 from kaiwo.runtime.loop.learned_state import pack_state
 from kaiwo.runtime.loop.price_refresh import are_prices_due, refreshed_prices
 from kaiwo.snapshot.assumed_events import assume
@@ -78,8 +80,10 @@ class CycleRunner:
         if policy.share_with:
             self.state.patch([SharingRulesInUse(policy.share_with)])
         self._budget = None if is_budget_fixed else AdaptiveStepBudget(policy.steps)
+        self.clock_ns: Callable[[], int] = time.perf_counter_ns  # what the length of a cycle is measured with
         self._number = 0
         self._is_behind = False  # the state does not match the journal's last entry: a base must come first
+        self._failed_orders: list[tuple[WorkloadOrder, Note]] = []  # as long as they are registered
 
     @property
     def is_idle(self) -> bool:
@@ -91,11 +95,43 @@ class CycleRunner:
     def use_policy(self, policy: Policy) -> None:
         """Decide by another policy from the next cycle on. A base comes first: the order of the backlog is another."""
         share_with, self.policy = self.policy.share_with, policy
-        self.state.use_order(self.plugins.ordering(policy))
+        self.state.use_order(self._ordering())
         if policy.share_with != share_with:
             self.state.patch([SharingRulesInUse(policy.share_with)])
         self._budget = None if self._budget is None else AdaptiveStepBudget(policy.steps)
         self._is_behind = True
+
+    @property
+    def is_order_old(self) -> bool:
+        """Whether a plugin that orders workloads has come, gone or failed since the backlog was lined up."""
+        backlog = self.state.backlog
+        return bool(backlog.faults) or not (isinstance(backlog.order, Ordering) and backlog.order.is_of(self._orders()))
+
+    def renew_order(self) -> None:
+        """Line the backlog up again, without plugins that failed while work arrived: the next plan says so, and is the
+        one without them. A base comes first, as after a change of the policy."""
+        self.state.use_order(self._ordering())
+        for _ in self._orders():  # all of them may fail, one after the other
+            if not (faults := self.state.backlog.faults):
+                break
+            name = min(faults)
+            for plugin, detail in faults[name]:
+                note = Note("plugin-set-aside", plugin, one_line(f"{name}: {detail}", MAX_DETAIL))
+                self._failed_orders += [(each, note) for each in self._orders() if each.name == plugin]
+            self.state.use_order(self._ordering())
+        self._is_behind = True
+
+    def _ordering(self) -> Ordering:
+        return replace(self.plugins.ordering(self.policy), plugins=self._orders())
+
+    def _orders(self) -> tuple[WorkloadOrder, ...]:
+        registered = self.plugins.ordering(self.policy).plugins
+        if not self._failed_orders:
+            return registered
+        self._failed_orders = [
+            failed for failed in self._failed_orders if any(failed[0] is each for each in registered)
+        ]
+        return tuple(each for each in registered if not any(each is failed for failed, _ in self._failed_orders))
 
     def journal_events(self, events: Sequence[Event]) -> None:
         if self.journal is not None:
@@ -106,9 +142,9 @@ class CycleRunner:
         if self.journal is not None and (self.journal.wants_base or self._is_behind):
             self.journal.base(Base(self.state.events(), pack_state(self.state, self.policy, snapshot.now_s)))
         policy = self.policy if self._budget is None else self._budget.apply(self.policy)
-        began = time.perf_counter_ns()
-        plan = decide(snapshot, policy, self.plugins)
-        took_us = (time.perf_counter_ns() - began) // 1000
+        began = self.clock_ns()
+        plan = decide(snapshot, policy, self.plugins, [note for _, note in self._failed_orders])
+        took_us = (self.clock_ns() - began) // 1000
         if self._budget is not None:
             self._budget.learn(plan.steps, took_us)
         assumed = assume(self.state, plan, snapshot.now_s)
@@ -127,6 +163,8 @@ class CycleRunner:
 
     def cycle(self, now_s: int) -> Decision | None:
         """A whole cycle at once; None when there was nothing to decide."""
+        if self.is_order_old:
+            self.renew_order()
         snapshot = self.state.snapshot(now_s)
         if self.is_idle:
             return None

@@ -7,10 +7,11 @@ from typing import Protocol, TypeVar
 from kaiwo.clusters.protocol import Cluster
 from kaiwo.history.journal_writer import Journal
 from kaiwo.model.events import Event
-from kaiwo.model.plan import Note
+from kaiwo.model.plan import Note, Plan
 from kaiwo.model.policy import Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.counted_nodes import CountedNodes
+from kaiwo.runtime.loop.cycle_phases import CyclePhases
 from kaiwo.runtime.loop.cycle_runner import CycleSummary
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
@@ -19,6 +20,16 @@ from kaiwo.runtime.loop.start_gate import StartGate
 from kaiwo.snapshot.cluster_state import ClusterState
 
 T = TypeVar("T")
+
+
+class LoopListener(Protocol):
+    """Is told on the event loop what the scheduling loop does. It must be quick, and must not change the state."""
+
+    def applied(self, events: Sequence[Event]) -> None:
+        """These events are in the state now."""
+
+    def decided(self, plan: Plan) -> None:
+        """This plan is about to be carried out; the state does not have its effects yet."""
 
 
 class LiveLoop(Protocol):
@@ -37,9 +48,11 @@ class LiveLoop(Protocol):
     revision: int
     busy_since: float | None
     health: Health
+    phases: CyclePhases
     run_times: RunTimes | None  # None: nothing is learned
     counted: CountedNodes
     gate: StartGate
+    listeners: list[LoopListener]
 
     def clock(self) -> tuple[int, int]:
         """The cluster's time, and the number of the last cycle."""

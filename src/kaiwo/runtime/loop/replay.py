@@ -9,6 +9,7 @@ from msgspec.structs import replace
 import kaiwo
 from kaiwo.decide import decide
 from kaiwo.decide.cycle import BUILTIN
+from kaiwo.decide.placement.node_choices import NodeChoice, NodeChoices
 from kaiwo.history.journal_entries import Base, Batch, Cycle, CycleHead, Entry, Setting
 from kaiwo.history.journal_reader import JournalReader
 from kaiwo.model.errors import NotFoundError
@@ -16,6 +17,7 @@ from kaiwo.model.network.constraint import plugin_strategy
 from kaiwo.model.obstacle import Obstacle, ObstacleNumbers
 from kaiwo.model.plan import Plan, encode_plan
 from kaiwo.model.policy import Policy
+from kaiwo.model.workload import role_of
 from kaiwo.plugins.builtin import builtin_registry
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.loop.learned_state import unpack_state
@@ -34,13 +36,14 @@ class ReplayResult(msgspec.Struct, frozen=True):
     nodes: int
     waiting: int
     differences: tuple[str, ...]  # in the code or the plugins
+    choices: tuple[tuple[str, str, NodeChoice], ...] = ()  # by workload and pod that started: why there
 
 
 def replay(home: str, cycle: int, plugins: Registry = BUILTIN) -> ReplayResult:
     reader = JournalReader(Path(home) / "journal")
     for state, entry, entries in _cycles(reader.entries_until(cycle), plugins):
         if entry.head.number == cycle:
-            return _decide_again(state, entry, entries, plugins)
+            return _decide_again(state, entry, entries, plugins, explains=True)
     raise NotFoundError(f"cycle {cycle} is not in the journal under {home}; `kaiwo get cycles` lists what is")
 
 
@@ -80,14 +83,17 @@ def _carry_out(state: ClusterState, cycle: Cycle) -> None:
     state.patch(assumed)
 
 
-def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Registry) -> ReplayResult:
+def _decide_again(
+    state: ClusterState, cycle: Cycle, entries: int, plugins: Registry, explains: bool = False
+) -> ReplayResult:
     waiting = len(state.backlog)
     before = {key: found.obstacles for key, found in state.backlog.by_key.items()}
     then, differences = cycle.decode_plan(), []
     plugins = _taking_part(plugins, cycle.setting)
     known = {plugin.name for plugin in plugins.plugins}
     set_aside = [note for note in then.notes if note.code == "plugin-set-aside" and note.subject in known]
-    now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins, set_aside)
+    choices = NodeChoices() if explains else None
+    now = decide(state.snapshot(cycle.head.now_s), cycle.setting.policy, plugins, set_aside, choices)
     if cycle.setting.version != kaiwo.__version__:
         differences.append(f"code {cycle.setting.version} then, {kaiwo.__version__} now")
     if cycle.setting.plugins != plugins.versions:
@@ -102,7 +108,16 @@ def _decide_again(state: ClusterState, cycle: Cycle, entries: int, plugins: Regi
         nodes=len(state.node_objects),
         waiting=waiting,
         differences=tuple(differences),
+        choices=tuple(_choices(state, now, choices)) if choices is not None else (),
     )
+
+
+def _choices(state: ClusterState, plan: Plan, choices: NodeChoices) -> Iterator[tuple[str, str, NodeChoice]]:
+    for start in plan.starts:
+        workload = state.workloads[start.workload]
+        found = choices.of(start, state.request_of(workload, role_of(workload, start.pod)))
+        if found is not None:
+            yield start.workload, start.pod, found
 
 
 def _taking_part(plugins: Registry, setting: Setting) -> Registry:

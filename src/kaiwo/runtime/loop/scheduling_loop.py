@@ -23,10 +23,12 @@ from kaiwo.model.policy import DEFAULT_POLICY, Policy
 from kaiwo.plugins.registry import Registry
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.counted_nodes import CountedNodes
+from kaiwo.runtime.loop.cycle_phases import CyclePhases
 from kaiwo.runtime.loop.cycle_runner import CycleRunner, CycleSummary
 from kaiwo.runtime.loop.event_intake import EventIntake
 from kaiwo.runtime.loop.learned_run_times import RunTimes
 from kaiwo.runtime.loop.loop_metrics import Allocations, Health
+from kaiwo.runtime.loop.loop_protocol import LoopListener
 from kaiwo.runtime.loop.past_usage_tracker import SAMPLE_S, PastUsageTracker
 from kaiwo.runtime.loop.performance_tracker import PerformanceTracker
 from kaiwo.runtime.loop.price_refresh import are_prices_due, refreshed_prices
@@ -78,13 +80,16 @@ class SchedulingLoop:
         self.ready = False
         self.revision = 0
         self.health = Health()
+        self.phases = CyclePhases()
         self._intake = EventIntake(self.state, self.health)
         self.busy_since: float | None = None  # by the monotonic clock, while a cycle is being decided
         self.counted = CountedNodes()  # resources that plugins count
         self.gate: StartGate = OpenGate()  # plugins that may refuse starts
+        self.listeners: list[LoopListener] = []
         self._inbox: list[Sequence[Event]] = []
         self._wake = asyncio.Event()
         self._state_lock = asyncio.Lock()
+        self._question_lock = asyncio.Lock()  # the loop waits for one question at a time, however many were asked
         self._waiters: list[asyncio.Future[None]] = []
         self._clock_moves = 0  # changes of the system's clock whose events have not been applied yet
         # One thread: the journal has one writer, and the event loop shares the interpreter with one of them, not three.
@@ -97,7 +102,9 @@ class SchedulingLoop:
             while not (reader.done() and not self._inbox):
                 await self._wait_for_work()
                 may_decide = self._may_decide()  # checked first: all events up to then are applied before a cycle
-                await self._apply_inbox()
+                if self._inbox:
+                    with self.phases.measure("events"):
+                        await self._apply_inbox()
                 if may_decide:
                     await self._guarded_cycle()
             reader.result()
@@ -142,7 +149,7 @@ class SchedulingLoop:
 
     async def ask(self, question: Callable[[ClusterState], T]) -> T:
         """Run this in a thread while the state does not change."""
-        async with self._state_lock:
+        async with self._question_lock, self._state_lock:
             return await self._on_thread(question, self.state)
 
     async def _read(self) -> None:
@@ -156,7 +163,9 @@ class SchedulingLoop:
     async def _wait_for_work(self) -> None:
         """Wait until there are events, a back-off may be over, or a search is unfinished."""
         backlog = self.state.backlog
-        has_open = backlog.to_try or backlog.pending_actions or backlog.try_all
+        # Where nothing waits, there is nothing to try: the loop looked a hundred times a second for it.
+        is_freed = backlog.try_all and (backlog.by_key or self.state.needs_cycle)
+        has_open = backlog.to_try or backlog.pending_actions or is_freed
         if not (has_open and self.ready and self._may_decide()):
             is_resting = bool(self.state.failures.resting)  # some node takes work again after a time
             is_time_due = backlog.next_due_s is not None or self.state.look_again_s > 0 or is_resting
@@ -202,6 +211,11 @@ class SchedulingLoop:
                 await asyncio.sleep(0)
             while self._intake.requeue_moved(SLICE):
                 await asyncio.sleep(0)
+            for listener in self.listeners:
+                for start in range(0, len(applied), SLICE):
+                    listener.applied(applied[start : start + SLICE])
+                    if start + SLICE < len(applied):
+                        await asyncio.sleep(0)
         self._notify()
         return applied
 
@@ -217,35 +231,46 @@ class SchedulingLoop:
     async def _cycle(self) -> None:
         if not self.ready or await self._is_clock_moving():
             return
-        if self._past_use is not None:
-            await self._update_past_usage(self._past_use)
-        await self._refresh_prices()
-        async with self._state_lock:
-            snapshot = self.state.snapshot(self.cluster.now_s())
-            if self._runner.is_idle:  # inside: plugins change only while the lock is held
-                return
+        measure = self.phases.measure
+        with measure("prepare"):
+            if self._past_use is not None:
+                await self._update_past_usage(self._past_use)
+            await self._refresh_prices()
+            async with self._state_lock:
+                if self._runner.is_order_old:
+                    await self._on_thread(self._runner.renew_order)
+                snapshot = self.state.snapshot(self.cluster.now_s())
+                if self._runner.is_idle:  # inside: plugins change only while the lock is held
+                    return
         self.busy_since = time.monotonic()
         try:
-            decision = await self._on_thread(self._runner.decide, snapshot)
+            with measure("decide"):
+                decision = await self._on_thread(self._runner.decide, snapshot)
         finally:
             self.busy_since = None
-        async with self._state_lock:
-            self._runner.record(decision)
-            self._count(decision.plan)
-        plan, gate = with_places(self.state, decision.plan), self.gate
-        kept = nominations_of_starts(self.state, plan) if not gate.is_open else ()
-        await self._patch(decision.assumed)
+        with measure("assume"):
+            async with self._state_lock:
+                self._runner.record(decision)
+                self._count(decision.plan)
+            plan, gate = with_places(self.state, decision.plan), self.gate
+            kept = nominations_of_starts(self.state, plan) if not gate.is_open else ()
+            for listener in self.listeners:
+                listener.decided(plan)
+            await self._patch(decision.assumed)
         self.last_cycle = decision.summary
         self._notify()
         placements = placements_of(self.state, plan) if plan.starts and not gate.is_open else ()
         if placements:
-            answer = await gate.check(placements, snapshot.now_s)
-            if refused := refusal_events(plan, answer, kept, snapshot.now_s):
-                await self._on_thread(self._runner.journal_events, await self._patch(refused))
-            plan = checked_plan(plan, answer)
-            placements = tuple(each for each in placements if each.workload not in answer.refused)
+            with measure("permit"):
+                answer = await gate.check(placements, snapshot.now_s)
+                if refused := refusal_events(plan, answer, kept, snapshot.now_s):
+                    await self._on_thread(self._runner.journal_events, await self._patch(refused))
+                plan = checked_plan(plan, answer)
+                placements = tuple(each for each in placements if each.workload not in answer.refused)
         if not plan.is_empty or plan.given_up:
-            await self.cluster.apply(plan)
+            with measure("apply"):
+                await self.cluster.apply(plan)
+        self.phases.cycle_ended(decision.summary)
         if placements:
             await gate.started(placements, snapshot.now_s)
 
@@ -274,6 +299,8 @@ class SchedulingLoop:
 
     def _count(self, plan: Plan) -> None:
         self.allocations.count_plan(plan)
+        self.allocations.count_waits(plan, self.state, self.cluster.now_s())
+        self.allocations.count_promises(plan, self.state, self.cluster.now_s())
         self.recoveries.count_plan(self.state, plan, self.cluster.now_s())
         for eviction in plan.evictions:
             workload = self.state.workloads.get(eviction.workload)

@@ -24,7 +24,8 @@ from kaiwo.runtime.log import emit
 from kaiwo.runtime.nodes.agent_report_checks import check_devices, check_inventory, check_sample, check_wiring
 from kaiwo.runtime.nodes.local_node import devices_of, wiring_of
 
-LOST_S = 5.0  # five samples
+LOST_S = 5.0  # after its stream has ended, or the last sample of this process
+SILENT_S = 25.0  # without a line while its stream is open: two samples are missing
 MAX_REASON = 300
 IN_PROCESS = "this process"  # the version shown for the agent inside `kaiwo up`
 
@@ -39,6 +40,7 @@ class KnownAgent(msgspec.Struct):
     is_lost: bool = False
     published: tuple[Gpu, ...] | None = None  # the devices that the cluster has
     stream: int = 0  # the one that sent the hello; 0: this process
+    conditions: tuple[object, ...] = ()  # what its last published devices depend on, apart from the inventory
     implausible: Mapping[str, str] = {}  # by GPU: why a value that its agent reports is impossible
     notes: tuple[str, ...] = ()  # what was left out of the inventory
     lists_holders: bool = False  # it says which pods hold which devices
@@ -80,6 +82,9 @@ class AgentRegistry:
 
     def close_stream(self, node: str, stream: int) -> None:
         self._streams[node].discard(stream)
+        agent = self._agents.get(node)
+        if agent is not None and agent.stream == stream and not agent.is_lost:
+            agent.at = self._clock()  # it may begin a new one
 
     def open_streams(self, node: str) -> int:
         """How many agents report for this node; more than one for long is a configuration mistake."""
@@ -109,8 +114,11 @@ class AgentRegistry:
     async def watch(self, every_s: float = 1.0) -> None:
         while True:
             await asyncio.sleep(every_s)
+            now = self._clock()
             for agent in self._agents.values():
-                if not agent.is_lost and self.age_s(agent) > LOST_S:
+                if now - agent.at <= LOST_S or agent.is_lost:
+                    continue
+                if now - agent.at > SILENT_S or not self._streams.get(agent.node):
                     agent.is_lost = True
                     emit("agent-lost", level="warning", node=agent.node, silent_s=round(self.age_s(agent)))
 
@@ -154,7 +162,12 @@ class AgentRegistry:
             emit("agent-back", node=agent.node)
 
     async def _publish(self, agent: KnownAgent) -> None:
-        """Publish the devices if they changed; most samples, one each second, change nothing."""
+        """Publish the devices if they changed; most samples change nothing."""
+        reported = agent.sample.gpus if agent.sample is not None else ()
+        conditions = tuple((gpu.id, gpu.health, gpu.reason) for gpu in reported)
+        if agent.published is not None and conditions == agent.conditions:
+            return
+        agent.conditions = conditions
         inventory = agent.inventory if agent.sample is None else with_health(agent.inventory, agent.sample)
         devices = tuple(
             replace(gpu, reason=printable(gpu.reason)) if gpu.reason else gpu

@@ -5,12 +5,13 @@ No number is made up: a dropped value is unknown, and a device of unknown memory
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from kaiwo.devices.agent_messages import GpuSample, PortSample, Sample
-from kaiwo.devices.inventory import Inventory, Partition, PhysicalGpu, join_reasons, worse_health
+from kaiwo.devices.inventory import Errors, Inventory, Partition, PhysicalGpu, Telemetry, join_reasons, worse_health
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.gpus.gpu import WHOLE_MILLI, Gpu
 from kaiwo.model.node import DeviceLinks
@@ -32,6 +33,10 @@ _BOUNDS = {
     "corrected": _COUNT, "uncorrected": _COUNT, "bad_pages": _COUNT, "queues": _COUNT,
 }  # fmt: skip
 _MEMORY = ("memory_used_mib", "memory_mib")
+
+
+_NO_ERRORS = Errors()
+_TELEMETRY_BOUNDS = [(0, 0) if name in _MEMORY else _BOUNDS[name] for name in Telemetry.__struct_fields__]
 
 
 class CheckedInventory(NamedTuple):
@@ -122,6 +127,8 @@ def _degraded(device: T, problems: list[str]) -> T:
 
 
 def _sample(gpu: GpuSample, most_mib: int, implausible: str, notes: list[str]) -> GpuSample:
+    if not implausible and _is_plain(gpu, most_mib):
+        return gpu
     before = len(notes)
     telemetry = _within(gpu.telemetry, most_mib, gpu.id, notes)
     errors = _within(gpu.errors, most_mib, gpu.id, notes)
@@ -132,6 +139,14 @@ def _sample(gpu: GpuSample, most_mib: int, implausible: str, notes: list[str]) -
     if implausible:
         gpu = replace(gpu, health=worse_health(gpu.health, "degraded"), reason=join_reasons([implausible, gpu.reason]))
     return gpu
+
+
+def _is_plain(gpu: GpuSample, most_mib: int) -> bool:
+    """Nearly every sample is possible, and a thousand agents send them: one look at each number."""
+    if gpu.partitions or gpu.processes or gpu.errors != _NO_ERRORS:
+        return False
+    return all(value is None or least <= value <= (bound or most_mib)
+               for value, (least, bound) in zip(astuple(gpu.telemetry), _TELEMETRY_BOUNDS, strict=True))  # fmt: skip
 
 
 def _port(port: PortSample, notes: list[str]) -> PortSample:
@@ -146,11 +161,18 @@ def _port(port: PortSample, notes: list[str]) -> PortSample:
     return checked
 
 
+@cache
+def _bounded_fields(names: tuple[str, ...]) -> tuple[tuple[str, int, int], ...]:
+    """Those that have bounds; the upper one of memory is 0, because it depends on the device."""
+    bounds = {**_BOUNDS, **dict.fromkeys(_MEMORY, (0, 0))}
+    return tuple((name, *bounds[name]) for name in names if name in bounds)
+
+
 def _within(reported: Any, most_mib: int, subject: str, notes: list[str]) -> Any:
     wrong: dict[str, None] = {}
-    for name in reported.__struct_fields__:
-        least, most = (0, most_mib) if name in _MEMORY else _BOUNDS.get(name, (0, 0))
-        if most and (value := getattr(reported, name)) is not None and not least <= value <= most:
+    for name, least, bound in _bounded_fields(reported.__struct_fields__):
+        value, most = getattr(reported, name), bound or most_mib
+        if value is not None and not least <= value <= most:
             wrong[name] = None
             notes.append(f"{subject}: {name} {value} is impossible and ignored")
     return replace(reported, **wrong) if wrong else reported

@@ -60,8 +60,10 @@ class WorkloadQuery(msgspec.Struct, frozen=True):
     states: tuple[WorkloadState, ...] = ()  # any of these; none: every state
     queue: str = ""  # with those below it
     user: str = ""
+    node: str = ""  # only what has pods there
     labels: tuple[tuple[str, str], ...] = ()  # all of these
     text: str = ""  # part of the name
+    ended_since_s: int = 0  # only what ended then or later; 0: any
     sort: str = "-submitted"
     after: PageStart | None = None
     limit: int = 50
@@ -87,9 +89,11 @@ class WorkloadPage(msgspec.Struct, frozen=True):
     folded: dict[int, FoldedArray] = {}  # by the position that stands for an array
 
 
-def select(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str] = ()) -> WorkloadPage:
-    """One page. `queues`: the queue of the query and those below it."""
-    matching = _matching(rows, query, queues or (query.queue,))
+def select(
+    rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str] = (), works: Collection[str] = ()
+) -> WorkloadPage:
+    """One page. `queues`: the queue of the query and those below it. `works`: what has pods on its node."""
+    matching = _matching(rows, query, queues or (query.queue,), works)
     keys, size, every = _keys(rows, query.sort, matching), len(rows), matching
     if query.folds:
         keys, matching = _first_of_arrays(rows, keys, matching)
@@ -104,6 +108,15 @@ def select(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str] = (
     chosen = matching[np.argsort(keys, kind="stable")[: query.limit]].tolist()
     next_start = _after(rows, query.sort, chosen[-1]) if more else None
     return WorkloadPage(chosen, total, next_start, _folded(rows, every, chosen) if query.folds else {})
+
+
+def count_states(
+    rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str] = (), works: Collection[str] = ()
+) -> dict[str, int]:
+    """How many workloads in each state the query matches, on all pages."""
+    states = rows.table[STATE, _matching(rows, query, queues or (query.queue,), works)]
+    counts = np.bincount(states, minlength=len(STATES)).tolist()
+    return {state.value: count for state, count in zip(STATES, counts, strict=True)}
 
 
 def _first_of_arrays(rows: WorkloadRows, keys: IntArray, matching: Rows) -> tuple[IntArray, Rows]:
@@ -156,14 +169,19 @@ def index_ranges(indices: IntArray) -> str:
     return f"{shown} and {left} more" if left else shown
 
 
-def _matching(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str]) -> Rows:
+def _matching(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str], works: Collection[str]) -> Rows:
     mask = np.ones(len(rows), np.bool_)
+    if query.node:
+        mask[:] = False
+        mask[[at for name in works if (at := rows.find(name)) is not None]] = True
     if query.states:
         mask &= rows.in_states(STATE_CODE[state] for state in query.states)
     if query.queue:
         mask &= _named(rows.queues, queues)[rows.table[QUEUE]]
     if query.user:
         mask &= _named(rows.users, (query.user,))[rows.table[USER]]
+    if query.ended_since_s:
+        mask &= rows.table[ENDED] >= query.ended_since_s
     found = np.flatnonzero(mask)
     if query.text:
         text, names = query.text.lower(), rows.names

@@ -1,0 +1,1 @@
+"""What Kaiwo tells other programs and people about itself: alerts."""
