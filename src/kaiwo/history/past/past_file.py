@@ -1,4 +1,4 @@
-"""The file of the past of workloads: its tables, and a connection to it.
+"""The file of the past of workloads: its tables, and what it is called.
 
 KAIWO_HOME/past.db   SQLite with a write-ahead log; only its owner may read it
 
@@ -9,15 +9,9 @@ KAIWO_HOME/past.db   SQLite with a write-ahead log; only its owner may read it
     watched      from when until when a scheduler was there to see it
 """
 
-import sqlite3
-from pathlib import Path
-
-from kaiwo.history.record_file import problems_of, readable
-from kaiwo.model.errors import ClusterError
+from kaiwo.history.record_file import RecordFile
 
 FILE = "past.db"
-WHAT = "records of past work"
-FORMAT = 1
 _TABLES = """
 CREATE TABLE lives (
     id INTEGER PRIMARY KEY, workload TEXT NOT NULL, number INTEGER NOT NULL, submitted_s INTEGER NOT NULL,
@@ -41,27 +35,4 @@ CREATE TABLE consumption (
 ) WITHOUT ROWID;
 CREATE TABLE watched (begins_s INTEGER NOT NULL, until_s INTEGER NOT NULL);
 """
-
-
-def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Make the file when there is none. ClusterError when it is damaged or of another version."""
-    if not path.exists():
-        path.touch(mode=0o600)
-    with problems_of(path, WHAT):
-        db = readable(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
-        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # so that the file shrinks; only before the first table
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last moments, never the file
-        if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version={FORMAT};COMMIT;")
-        elif (found := db.execute("PRAGMA user_version").fetchone()[0]) != FORMAT:
-            raise ClusterError(f"{path} has format {found}, and this Kaiwo reads {FORMAT}; move the file away")
-        db.execute("SELECT count(*) FROM watched")
-        return db
-
-
-def open_for_reading(path: Path) -> sqlite3.Connection:
-    with problems_of(path, WHAT):
-        db = readable(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False))
-        db.execute("PRAGMA busy_timeout=2000")
-        return db
+PAST_FILE = RecordFile("records of past work", 1, _TABLES)

@@ -1,7 +1,5 @@
 """Read the past of workloads: one life with all that happened to it, and lists of those that ended."""
 
-import sqlite3
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +16,8 @@ from kaiwo.history.past.happenings import (
     decode,
     decode_obstacle,
 )
-from kaiwo.history.past.past_file import WHAT, open_for_reading
-from kaiwo.history.record_file import problems_of
-from kaiwo.model.errors import DamagedFileError
+from kaiwo.history.past.past_file import PAST_FILE
+from kaiwo.history.record_file import RecordReader
 from kaiwo.model.obstacle import Obstacle
 
 MAX_MOMENTS = 5000  # of one life: the last ones
@@ -56,20 +53,11 @@ class PastLife(NamedTuple):
     is_cut: bool  # there were more moments before these
 
 
-class PastReader:
-    """Any thread may call it; readers take turns. A file that is not there yet has nothing."""
+class PastReader(RecordReader):
+    """A file that is not there yet has nothing."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._db: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
-        self.has_found_damage = False  # who writes the file sets it aside then
-
-    def close(self) -> None:
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-            self._db = None
+        super().__init__(path, PAST_FILE)
 
     def numbers_of(self, workload: str) -> list[int]:
         """The lives of a name, the first one first."""
@@ -129,16 +117,8 @@ class PastReader:
         return [row for row in self._all(query, values) if all(map(isinstance, row, kinds))]
 
     def _all(self, query: str, values: Sequence[Any]) -> list[Any]:
-        try:
-            with self._lock, problems_of(self._path, WHAT):
-                if self._db is None:
-                    if not self._path.exists():
-                        return []
-                    self._db = open_for_reading(self._path)
-                return self._db.execute(query, tuple(values)).fetchall()
-        except DamagedFileError:
-            self.has_found_damage = True
-            raise
+        with self.connection() as db:
+            return [] if db is None else db.execute(query, tuple(values)).fetchall()
 
 
 def _conditions(query: PastQuery) -> tuple[str, tuple[Any, ...]]:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaiwo.history.past.happenings import Begin, End, Evicted, Happening, LifeKey, encode
-from kaiwo.history.past.past_file import WHAT, open_for_writing
-from kaiwo.history.record_file import problems_of
+from kaiwo.history.past.past_file import PAST_FILE
 from kaiwo.model.obstacle import Obstacle
 
 KEEP_S = 30 * 86_400
@@ -73,7 +72,7 @@ class PastWriter:
 
     def __init__(self, path: Path, keep_s: int = KEEP_S, max_bytes: int = MAX_BYTES) -> None:
         self._path, self._keep_s, self._max_bytes = path, keep_s, max_bytes
-        self._db = open_for_writing(path)
+        self._db = PAST_FILE.open_for_writing(path)
         self._ids: dict[LifeKey, int] = {}  # of those that have not ended
         self._watch = 0  # the row of this run of the scheduler
         self._forget_s = self._look_s = 0
@@ -111,7 +110,7 @@ class PastWriter:
 
     def unended(self) -> list[LifeKey]:
         """Those whose end is not stored."""
-        with problems_of(self._path, WHAT):
+        with PAST_FILE.problems(self._path):
             found = self._db.execute("SELECT id, workload, number FROM lives WHERE ended_s = 0").fetchall()
             known = {LifeKey(str(workload), int(number)): id_ for id_, workload, number in found}
         self._ids |= known
@@ -119,12 +118,12 @@ class PastWriter:
 
     def watched_until_s(self) -> int:
         """The last time that a scheduler was there; 0: never."""
-        with problems_of(self._path, WHAT):
+        with PAST_FILE.problems(self._path):
             return int(self._db.execute("SELECT coalesce(max(until_s), 0) FROM watched").fetchone()[0])
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        with problems_of(self._path, WHAT):
+        with PAST_FILE.problems(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

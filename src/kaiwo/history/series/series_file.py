@@ -1,4 +1,4 @@
-"""The file of the time series: its tables, and a connection to it.
+"""The file of the time series: its tables, and what it is called.
 
 KAIWO_HOME/series.db   SQLite with a write-ahead log; only its owner may read it
 
@@ -9,16 +9,10 @@ KAIWO_HOME/series.db   SQLite with a write-ahead log; only its owner may read it
     rolled_up  up to which time the samples of a resolution are made from those of the finer one
 """
 
-import sqlite3
-from pathlib import Path
-
-from kaiwo.history.record_file import problems_of, readable
-from kaiwo.model.errors import ClusterError
+from kaiwo.history.record_file import RecordFile
 
 FILE = "series.db"
-WHAT = "time series"
 PART = 256  # subjects of one block
-FORMAT = 1
 _TABLES = """
 CREATE TABLE subjects (kind TEXT, position INTEGER, name TEXT, seen_s INTEGER, PRIMARY KEY (kind, position))
     WITHOUT ROWID;
@@ -30,28 +24,4 @@ CREATE TABLE blocks (resolution INTEGER, statistic INTEGER, measure INTEGER, par
     PRIMARY KEY (resolution, statistic, measure, part, begins_s)) WITHOUT ROWID;
 CREATE TABLE rolled_up (resolution INTEGER PRIMARY KEY, until_s INTEGER);
 """
-
-
-def open_for_writing(path: Path) -> sqlite3.Connection:
-    """Make the file when there is none. ClusterError when it is damaged or of another version."""
-    is_new = not path.exists()
-    if is_new:
-        path.touch(mode=0o600)
-    with problems_of(path, WHAT):
-        db = readable(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
-        db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # so that the file shrinks; only before the first table
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last samples, never the file
-        if is_new or not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version={FORMAT};COMMIT;")
-        elif (found := db.execute("PRAGMA user_version").fetchone()[0]) != FORMAT:
-            raise ClusterError(f"{path} has format {found}, and this Kaiwo reads {FORMAT}; move the file away")
-        db.execute("SELECT count(*) FROM subjects")
-        return db
-
-
-def open_for_reading(path: Path) -> sqlite3.Connection:
-    with problems_of(path, WHAT):
-        db = readable(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False))
-        db.execute("PRAGMA busy_timeout=2000")
-        return db
+SERIES_FILE = RecordFile("time series", 1, _TABLES)

@@ -5,22 +5,20 @@ How: long ranges come from hours, short ones from raw samples. What a coarser re
 hour or minute still runs, comes from the finer one.
 """
 
-import contextlib
 import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from kaiwo.history.record_file import problems_of
+from kaiwo.history.record_file import RecordReader
 from kaiwo.history.series.integer_codec import MISSING, Matrix, readable_block, readable_frame
 from kaiwo.history.series.measures import SubjectKind
 from kaiwo.history.series.resolutions import HOURS, RAW, RESOLUTIONS, Resolution, Statistic, statistics_of
-from kaiwo.history.series.series_file import PART, WHAT, open_for_reading
+from kaiwo.history.series.series_file import PART, SERIES_FILE
 from kaiwo.history.series.series_writer import combine
-from kaiwo.model.errors import ConfigError, DamagedFileError, NotFoundError
+from kaiwo.model.errors import ConfigError, NotFoundError
 
 MAX_BLOCKS = 800  # read for one query; beyond it a coarser resolution is read
 MAX_POINTS = 5000
@@ -43,35 +41,25 @@ class SeriesAnswer(NamedTuple):
     values: Matrix  # one row for each name, one column for each point; MISSING where nobody knows
 
 
-class SeriesReader:
-    """Any thread may call it; readers take turns."""
+class SeriesReader(RecordReader):
+    """A file that is not there yet knows nobody."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._db: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
-        self.has_found_damage = False  # who writes the file sets it aside then
-
-    def close(self) -> None:
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-            self._db = None
+        super().__init__(path, SERIES_FILE)
 
     def names(self, kind: SubjectKind) -> list[str]:
-        with self._reading():
-            found = self._connection().execute("SELECT name FROM subjects WHERE kind = ? ORDER BY name", (kind.value,))
+        with self.connection() as db:
+            if db is None:
+                return []
+            found = db.execute("SELECT name FROM subjects WHERE kind = ? ORDER BY name", (kind.value,))
             return [name for (name,) in found]
 
     def read(self, query: SeriesQuery) -> SeriesAnswer:
         """NotFoundError for a name of which nothing was ever recorded."""
         if query.to_s <= query.from_s or not 1 <= query.points <= MAX_POINTS:
             raise ConfigError(f"the range must end after it begins, and have 1 to {MAX_POINTS} points")
-        if not self._path.exists():
-            return _unknown(query)
-        with self._reading():
-            db = self._connection()
-            if db.execute("SELECT 1 FROM subjects LIMIT 1").fetchone() is None:
+        with self.connection() as db:
+            if db is None or db.execute("SELECT 1 FROM subjects LIMIT 1").fetchone() is None:
                 return _unknown(query)
             number = _measure_number(db, query)
             places = _places(db, query)
@@ -85,20 +73,6 @@ class SeriesReader:
         samples = np.pad(samples, ((0, 0), (0, points * per_point - samples.shape[1])), constant_values=MISSING)
         by_point = samples.reshape(-1, per_point)
         return SeriesAnswer(begins_s, step_s, combine(by_point.T, query.statistic).reshape(len(places), points))
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            with self._lock, problems_of(self._path, WHAT):
-                yield
-        except DamagedFileError:
-            self.has_found_damage = True
-            raise
-
-    def _connection(self) -> sqlite3.Connection:
-        if self._db is None:
-            self._db = open_for_reading(self._path)
-        return self._db
 
 
 def _unknown(query: SeriesQuery) -> SeriesAnswer:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kaiwo.history.record_file import problems_of
 from kaiwo.history.series.integer_codec import MISSING, Matrix, encode, readable_block, readable_frame
 from kaiwo.history.series.measures import MEASURES, SubjectKind
 from kaiwo.history.series.resolutions import (
@@ -24,7 +23,7 @@ from kaiwo.history.series.resolutions import (
     Statistic,
     statistics_of,
 )
-from kaiwo.history.series.series_file import PART, WHAT, open_for_writing
+from kaiwo.history.series.series_file import PART, SERIES_FILE
 
 Vector = npt.NDArray[np.int64]
 MAX_BYTES = 2 * 10**9
@@ -68,8 +67,8 @@ class SeriesWriter:
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self._path, self._max_bytes = path, max_bytes
-        self._db = open_for_writing(path)
-        with problems_of(path, WHAT):
+        self._db = SERIES_FILE.open_for_writing(path)
+        with SERIES_FILE.problems(path):
             self._numbers = self._load_measures()
             self._load()
 
@@ -79,7 +78,7 @@ class SeriesWriter:
     def record(self, time_s: int, frame: Frame) -> None:
         """Add one sample of everything. A second one within the same step replaces the first."""
         at_s = time_s - time_s % RAW.step_s
-        with problems_of(self._path, WHAT):
+        with SERIES_FILE.problems(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 for kind, each in frame.items():

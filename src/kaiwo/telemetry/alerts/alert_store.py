@@ -22,14 +22,12 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kaiwo.history.record_file import problems_of, readable
+from kaiwo.history.record_file import RecordFile
 from kaiwo.model.alerts.alert import Alert, Silence
-from kaiwo.model.errors import ClusterError
 from kaiwo.telemetry.alerts.evaluate import AlertMemory, Evaluation
 from kaiwo.telemetry.alerts.signals import SignalMemory
 
 FILE = "alerts.db"
-FORMAT = 1
 KEEP_S = 30 * 86_400
 MAX_PAST = 100_000
 _TABLES = """
@@ -40,6 +38,7 @@ CREATE TABLE messages (number INTEGER PRIMARY KEY, channel TEXT, made_unix REAL,
 CREATE TABLE silences (id INTEGER PRIMARY KEY AUTOINCREMENT, until_s INTEGER, data BLOB);
 CREATE TABLE facts (name TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID;
 """
+ALERTS_FILE = RecordFile("alerts", 1, _TABLES, synchronous="FULL")  # a power cut loses no alert
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,18 +77,8 @@ class AlertStore:
     def __init__(self, path: Path, first_number: int = 1) -> None:
         """`first_number`: of a message; those before it are in no file any more."""
         self._path = path
-        is_new = not path.exists()
-        if is_new:
-            path.touch(mode=0o600)
+        self._db = ALERTS_FILE.open_for_writing(path)
         with self._problems():
-            self._db = readable(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")  # a power cut loses no alert
-            self._db.execute("PRAGMA busy_timeout=2000")
-            if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                self._db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version={FORMAT};COMMIT;")
-            elif (found := self._db.execute("PRAGMA user_version").fetchone()[0]) != FORMAT:
-                raise ClusterError(f"{path} has format {found}, and this Kaiwo reads {FORMAT}; move the file away")
             newest = self._db.execute("SELECT max(number) FROM messages").fetchone()[0] or 0
             self.next_number = max(first_number, 1 + newest)
 
@@ -223,7 +212,7 @@ class AlertStore:
                 raise
 
     def _problems(self) -> contextlib.AbstractContextManager[None]:
-        return problems_of(self._path, "alerts")
+        return ALERTS_FILE.problems(self._path)
 
 
 def _readable(data: object, kind: type[T]) -> T | None:
