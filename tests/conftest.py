@@ -9,6 +9,7 @@ import atexit
 import os
 import shutil
 import signal
+from collections import Counter
 from pathlib import Path
 
 import coverage
@@ -103,8 +104,19 @@ def chromium() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _tell_apart(items)
     if find_chromium():
         return
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.skip(reason="no Chromium on this machine (Debian: apt-get install chromium)"))
+
+
+def _tell_apart(items: list[pytest.Item]) -> None:
+    """Of tests with the same id only one would run beside other workers, and schemathesis gives many the same."""
+    for item in items:
+        name = item.nodeid.rpartition("::")[2]
+        if item.name.startswith(f"{name}["):
+            item._id = item.id.with_params(item.name[len(name) + 1 : -1])
+    twice = [name for name, count in Counter(item.nodeid for item in items).items() if count > 1]
+    assert not twice, f"several tests have the id {twice[0]}"

@@ -40,6 +40,7 @@ QUIET = [
     HealthCheck.function_scoped_fixture,
     HealthCheck.data_too_large,
 ]
+CHANNEL = "channels: [{name: nobody, type: webhook, url: 'http://127.0.0.1:9'}]\n"  # where nobody answers
 fuzzed = settings(max_examples=25 * SIZE, deadline=None, suppress_health_check=QUIET)
 
 
@@ -56,6 +57,8 @@ class Running:
     async def _run(self, home: Path) -> None:
         self._loop = asyncio.get_running_loop()
         async with world(home, settings={"writes_per_s": 1e6, "writes_burst": 1e6}) as self.kaiwo:
+            (home / "alerts.yaml").write_text(CHANNEL)
+            self.kaiwo.context.alerts.use_file(str(home / "alerts.yaml"))
             await self.kaiwo.submit("held", hold=True)
             await self.kaiwo.submit("ended", simulate="1s")
             await self.kaiwo.submit("runs", gpus=1, simulate="10h")
@@ -110,7 +113,7 @@ def test_no_stream_breaks_anything(case: Any, running: Running) -> None:
 @fuzzed
 def test_nothing_breaks_on_things_that_exist(case: Any, running: Running) -> None:
     names = {"/workloads/": "held", "/nodes/": "node-0", "/queues/": "default", "/shares/": "default"}
-    names |= {"/reservations/": "night", "/plugins/": "pack"}
+    names |= {"/reservations/": "night", "/plugins/": "pack", "/channels/": "nobody"}
     name = next(name for part, name in names.items() if part in case.path)
     case.path_parameters = {"name": name} | ({"namespace": "default"} if "{namespace}" in case.path else {})
     query = case.query if isinstance(case.query, dict) else {}
