@@ -49,21 +49,29 @@ class RecordFile(NamedTuple):
 
     def open_for_writing(self, path: Path) -> sqlite3.Connection:
         """Make the file when there is none. ClusterError when it is damaged or of another version."""
-        if not path.exists():
-            path.touch(mode=0o600)
         with self.problems(path):
+            if not path.exists() or not path.stat().st_size:
+                self._create(path)
             db = _readable(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
-            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # so that the file shrinks; only before the first table
-            db.execute("PRAGMA journal_mode=WAL")
             db.execute(f"PRAGMA synchronous={self.synchronous}")
             db.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
-            if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                db.executescript(f"BEGIN;{self.tables}PRAGMA user_version={self.format};COMMIT;")
-            elif (found := db.execute("PRAGMA user_version").fetchone()[0]) != self.format:
+            if (found := db.execute("PRAGMA user_version").fetchone()[0]) != self.format:
                 raise ClusterError(f"{path} has format {found}, and this Kaiwo reads {self.format}; move the file away")
             for table in _TABLE.findall(self.tables):  # a file that lost one is damaged
                 db.execute(f"SELECT 1 FROM {table} LIMIT 1")
             return db
+
+    def _create(self, path: Path) -> None:
+        """Under another name first: whoever reads sees a file with all tables, or none."""
+        new = path.with_name(f"{path.name}.new")
+        new.unlink(missing_ok=True)
+        new.touch(mode=0o600)
+        with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as db:
+            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # so that the file shrinks; only before the first table
+            db.execute("PRAGMA journal_mode=WAL")
+            db.executescript(f"BEGIN;{self.tables}PRAGMA user_version={self.format};COMMIT;")
+        _unlink_logs(path)  # of an empty file that was here before
+        os.replace(new, path)
 
     def open_for_reading(self, path: Path) -> sqlite3.Connection:
         with self.problems(path):
@@ -104,9 +112,13 @@ def set_aside(path: Path, now_s: int) -> Path:
     """Move a damaged file away, so that a new one can be made. Returns its new path."""
     kept = path.with_name(f"{path.name}.damaged-{now_s}")
     os.replace(path, kept)
+    _unlink_logs(path)
+    return kept
+
+
+def _unlink_logs(path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    return kept
 
 
 def _readable(db: sqlite3.Connection) -> sqlite3.Connection:
