@@ -40,8 +40,9 @@ IS_ON_THE_MAP = """
   return false
 })()
 """
+# In coarse steps it is the mean of a time in which the work was not there yet.
 ALLOCATED = (
-    "[...document.querySelectorAll('.chart-lines li')].some(each => /Allocated\\s(8|16|24)$/.test(each.innerText))"
+    "[...document.querySelectorAll('.chart-lines li')].some(each => /Allocated\\s[1-9][\\d.]*$/.test(each.innerText))"
 )
 PIXELS = "document.querySelector('.map canvas').toDataURL()"
 SIGNS = {
