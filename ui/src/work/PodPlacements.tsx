@@ -18,7 +18,7 @@ export function PodPlacements({ pods }: { pods: PodView[] }) {
     <section aria-labelledby="placed-title">
       <div className="section-head">
         <h3 id="placed-title">{counted(pods.length, 'placed pod')}</h3>
-        <button type="button" onClick={() => document.querySelector('.map-frame')?.scrollIntoView({ block: 'center' })}>
+        <button type="button" className="to-map" onClick={() => document.querySelector('.map-frame')?.scrollIntoView({ block: 'center' })}>
           Show on the map
         </button>
       </div>
