@@ -116,7 +116,7 @@ def test_work_is_held_released_and_cancelled_after_the_one_time_login(browser: P
     browser.click(".detail button", "Release")
     browser.see(".detail .state", "waiting")
     browser.click(".detail button", "Cancel")
-    browser.see(".detail .confirm", "Cancel this workload?")
+    browser.see(".detail .confirm", "Cancel this workload")
     assert "default/mine" in product.names("waiting")
     browser.click(".detail button", "Yes, cancel it")
     browser.see(".detail .state", "cancelled")

@@ -40,8 +40,9 @@ IS_ON_THE_MAP = """
   return false
 })()
 """
+# In coarse steps it is the mean of a time in which the work was not there yet.
 ALLOCATED = (
-    "[...document.querySelectorAll('.chart-lines li')].some(each => /Allocated\\s(8|16|24)$/.test(each.innerText))"
+    "[...document.querySelectorAll('.chart-lines li')].some(each => /Allocated\\s[1-9][\\d.]*$/.test(each.innerText))"
 )
 PIXELS = "document.querySelector('.map canvas').toDataURL()"
 SIGNS = {
@@ -158,7 +159,26 @@ def test_a_decision_says_how_to_decide_it_again(page: Page, product: Product) ->
     page.see(".replay .candidates li", "=")
     page.see(".replay code", "replay")
     number = page.text(".replay code").split()[2]
+    page.reload()
+    page.see(".replay h3", f"Cycle {number}")
+    assert page.evaluate("location.hash") == f"#page=decisions&cycle={number}"
     assert "gives the same plan" in product.run("replay", number)
+
+
+def test_requeuing_running_work_says_first_what_stops_where(browser: Page, fabric: Product) -> None:
+    browser.open(fabric.new_login("#work=default/wide"))
+    browser.click(".detail .buttons button", "Requeue")
+    browser.see(".detail .confirm", "It stops on node-")
+    browser.click(".detail .confirm button", "Keep it")
+    browser.miss(".detail .confirm")
+    assert "wide" in "".join(fabric.names("running")), "asking stops nothing"
+    assert browser.errors() == []
+
+
+def test_a_queue_leads_to_its_history(page: Page) -> None:
+    page.click("button[aria-label='over time (queue vision)']")
+    page.see("figure figcaption", "GPUs of vision")
+    assert page.evaluate("location.hash") == "#page=usage&queue=vision"
 
 
 def test_operators_see_failures_reservations_and_who_changed_what(browser: Page, fabric: Product) -> None:
@@ -310,3 +330,5 @@ def test_every_text_of_the_pages_stands_out(browser: Page, fabric: Product, sche
     assert browser.evaluate(LOW_CONTRAST) == []
     browser.resize(390, 844)
     assert browser.evaluate("document.documentElement.scrollWidth > window.innerWidth") is False
+    if part.startswith("node="):
+        browser.see(".node-detail .range-buttons button", "week")

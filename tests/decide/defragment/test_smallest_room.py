@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaiwo.decide.cycle import BUILTIN
-from kaiwo.decide.defragment.plan_for_goal import plan_for_goal
+from kaiwo.decide.defragment.plan_for_goal import plan_for_goal, planning_room
+from kaiwo.decide.defragment.smallest_room import SmallestRoom
 from kaiwo.model.defragmentation import DefragmentationGoal, GoalKind, KeptReason, MovePlan
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
@@ -147,3 +148,20 @@ def test_the_plan_says_what_is_not_moved_and_why() -> None:
         "default/fixed": KeptReason.NOT_PREEMPTIBLE,
         "default/kept": KeptReason.DISRUPTION_BUDGET,
     }
+
+
+def tries_for(world: World, name: str) -> int:
+    room, movable = planning_room(world.state.fork().snapshot(world.now_s), world.policy, BUILTIN)
+    search = SmallestRoom(room, movable, world.state.workloads[f"default/{name}"])
+    assert search.find() is None
+    return search.tries
+
+
+def test_nothing_is_tried_for_work_that_no_move_can_help() -> None:
+    world = World(nodes=8, gpus_per_node=4, policy=ONLY_ALLOCATE).queue("lab", gpu_limit=20_000)
+    for number in range(18):
+        world.submit(f"w{number}", gpus_each=1, queue="lab").settle()
+    world.submit("beyond-the-limit", gpus_each=3, queue="lab").settle()
+    world.submit("too-large", gpus_each=5).settle()
+    assert tries_for(world, "beyond-the-limit") == 0
+    assert tries_for(world, "too-large") == 0

@@ -33,11 +33,11 @@ export function AdvicePage({ onPick }: Props) {
         {(found) => <Capacity found={found} />}
       </AnswerPanel>
       <AnswerPanel<TrendsView> title="Trends" path="/trends">
-        {({ items, days }) =>
+        {({ items }) =>
           items.length ? (
             <PlainTable columns={TRENDS} rows={items} rowKey={(row) => `${row.kind} ${row.name} ${row.measure}`} />
           ) : (
-            <Nothing>{`${counted(days, 'day')} of history is too little to say whether use and waiting rise or fall.`}</Nothing>
+            <Nothing>There is no trend yet: two days of history are needed.</Nothing>
           )
         }
       </AnswerPanel>

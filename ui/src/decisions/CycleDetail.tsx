@@ -1,24 +1,35 @@
 // One cycle, decided again by the server: what it saw, whom it started where and why there, whom it stopped, what waits.
 
+import { useEffect, useRef } from 'react'
 import type { CandidateView, CycleDetailView, CycleEvictionView, CycleStartView, CycleWaitView } from '../api/views'
 import { usePolled } from '../live/hooks'
 import { CommandLine, ErrorMessage, Skeleton } from '../page/Panel'
 import { type Column, PlainTable } from '../page/PlainTable'
 import { count, counted } from '../words/amounts'
-import { shortName } from '../words/work'
+import { deviceWords, shortName } from '../words/work'
 
 const ONCE_MS = 3_600_000 // a past cycle does not change
 
 interface Props {
   number: number
   onPick: (workload: string) => void
+  onClose: () => void
 }
 
-export function CycleDetail({ number, onPick }: Props) {
+export function CycleDetail({ number, onPick, onClose }: Props) {
   const { value, problem } = usePolled<CycleDetailView>(`/cycles/${number}`, ONCE_MS)
+  const heading = useRef<HTMLHeadingElement>(null)
+  useEffect(() => heading.current?.focus(), [number]) // it stands above the list, which may be scrolled
   return (
     <section className="replay" aria-labelledby="cycle-title">
-      <h3 id="cycle-title">Cycle {count(number)}</h3>
+      <div className="section-head">
+        <h3 id="cycle-title" ref={heading} tabIndex={-1}>
+          Cycle {count(number)}
+        </h3>
+        <button type="button" aria-label="Close the cycle" onClick={onClose}>
+          Close
+        </button>
+      </div>
       {problem && <ErrorMessage>{problem}</ErrorMessage>}
       {!value && !problem && <Skeleton rows={3} />}
       {value && <Found found={value} onPick={onPick} />}
@@ -37,7 +48,7 @@ function Found({ found, onPick }: { found: CycleDetailView; onPick: Props['onPic
   const starts: Column<CycleStartView>[] = [
     { title: 'Started', cell: (row) => work(row.workload) },
     { title: 'Pod', cell: (row) => row.pod },
-    { title: 'On', cell: (row) => [row.node, ...row.devices].join(' ') },
+    { title: 'On', cell: (row) => [row.node, row.devices.map(deviceWords).join(', ')].filter(Boolean).join(': ') },
     { title: 'Room on', cell: (row) => (row.fits ? counted(row.fits, 'node') : 'its kept place') },
     { title: 'Score, and of the next best', cell: (row) => <Candidates candidates={row.candidates} /> },
   ]

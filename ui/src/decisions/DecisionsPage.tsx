@@ -13,18 +13,23 @@ import { CycleDetail } from './CycleDetail'
 const AGAIN_MS = 5000
 const PAGE_SIZE = 50
 
-export function DecisionsPage({ onPick }: { onPick: (workload: string) => void }) {
+interface Props {
+  chosen: number
+  onChoose: (cycle: number) => void // 0: none
+  onPick: (workload: string) => void
+}
+
+export function DecisionsPage({ chosen, onChoose, onPick }: Props) {
   const [cursors, setCursors] = useState<string[]>([]) // of the pages before this one
-  const [chosen, setChosen] = useState(0)
   const after = cursors.at(-1) ?? ''
   const path = `/cycles?limit=${PAGE_SIZE}${after && `&after=${encodeURIComponent(after)}`}`
   const { value, problem } = usePolled<Page<CycleView>>(path, AGAIN_MS)
   return (
     <Panel title="Decisions" aside="Cycles in which nothing happened are left out" problem={problem}>
+      {chosen > 0 && <CycleDetail key={chosen} number={chosen} onPick={onPick} onClose={() => onChoose(0)} />}
       {!value && !problem && <Skeleton rows={8} />}
       {value && !value.items.length && <p className="teach">No cycle has decided anything yet.</p>}
-      {value && value.items.length > 0 && <CycleTable cycles={value.items} chosen={chosen} onChoose={setChosen} />}
-      {chosen > 0 && <CycleDetail key={chosen} number={chosen} onPick={onPick} />}
+      {value && value.items.length > 0 && <CycleTable cycles={value.items} chosen={chosen} onChoose={onChoose} />}
       {value && (cursors.length > 0 || value.next) && (
         <nav className="pager" aria-label="Pages of the list">
           <button type="button" disabled={!cursors.length} onClick={() => setCursors(cursors.slice(0, -1))}>

@@ -4,8 +4,10 @@
 // Never: draws. The largest size at which everything fits the height is chosen, else the smallest, and the map scrolls.
 
 import type { NodeView } from '../api/views'
+import { compareNaturally } from '../words/order'
 
 export const LEAF_LABEL = 'topology.kaiwo.ai/leaf'
+export const SPINE_LABEL = 'topology.kaiwo.ai/spine'
 
 export interface Box {
   x: number
@@ -21,6 +23,7 @@ export interface Tile extends Box {
 
 export interface Block extends Box {
   name: string // the leaf; empty when there is only one group and it has no name
+  label: string // its name, or where there is little room the part in which it differs from the others
   tiles: Tile[]
 }
 
@@ -32,23 +35,36 @@ export interface Size {
   pad: number
   gap: number // between tiles
   margin: number // room for the leaf's name at the left of its nodes; 0: it stands above them
+  label: number // size of the leaf's name
+}
+
+/** The name of a spine, above its leaves. */
+export interface Heading {
+  name: string
+  y: number
 }
 
 export interface Layout {
   rectangles: object // the same one while only what is on the nodes changes
+  headings: Heading[] // none where there is only one spine
   blocks: Block[]
   height: number
   size: Size
 }
 
 const SIZES: Size[] = [
-  { cellWidth: 20, cellHeight: 44, cellGap: 3, title: 20, pad: 8, gap: 10, margin: 0 },
-  { cellWidth: 13, cellHeight: 26, cellGap: 2, title: 16, pad: 6, gap: 8, margin: 0 },
-  { cellWidth: 7, cellHeight: 16, cellGap: 1, title: 0, pad: 4, gap: 6, margin: 64 },
-  { cellWidth: 4, cellHeight: 10, cellGap: 1, title: 0, pad: 3, gap: 4, margin: 64 },
+  { cellWidth: 20, cellHeight: 44, cellGap: 3, title: 20, pad: 8, gap: 10, margin: 0, label: 12 },
+  { cellWidth: 13, cellHeight: 26, cellGap: 2, title: 16, pad: 6, gap: 8, margin: 0, label: 12 },
+  { cellWidth: 7, cellHeight: 16, cellGap: 1, title: 0, pad: 4, gap: 6, margin: 64, label: 11 },
+  { cellWidth: 4, cellHeight: 10, cellGap: 1, title: 0, pad: 3, gap: 4, margin: 64, label: 11 },
+  { cellWidth: 3, cellHeight: 5, cellGap: 1, title: 0, pad: 2, gap: 2, margin: 28, label: 9 },
 ]
+const HEADING = 20
 const BLOCK_TITLE = 20
 const BLOCK_GAP = 16 // between leaves side by side, and below those whose name stands above
+const DENSE_GAP = 8 // the same where leaves have their names at the left
+const MOST_ROWS = 4 // of one leaf
+const NARROW = 40 // a margin in which whole names have no room
 const MOST_STRETCH = 1.6 // how much wider than its size says a cell may become to fill the row
 
 /** `zoom`: so many sizes larger than what fits, or smaller if it is negative. */
@@ -71,7 +87,7 @@ export function withNodes(layout: Layout, before: readonly NodeView[], nodes: re
   for (const [index, node] of nodes.entries()) {
     const was = before[index]!
     if (was === node) continue
-    const isSame = was.name === node.name && was.gpus.length === node.gpus.length && was.labels[LEAF_LABEL] === node.labels[LEAF_LABEL]
+    const isSame = was.name === node.name && was.gpus.length === node.gpus.length && isAt(was, node)
     if (!isSame) return null
     changed.set(node.name, node)
   }
@@ -84,63 +100,96 @@ export function withNodes(layout: Layout, before: readonly NodeView[], nodes: re
   return { ...layout, blocks }
 }
 
-/** Leaves and the nodes of each, both in the order a person would count them. */
-export function byLeaf(nodes: readonly NodeView[]): [string, NodeView[]][] {
-  const groups = new Map<string, NodeView[]>()
-  for (const node of nodes) {
-    const leaf = node.labels[LEAF_LABEL] ?? ''
-    const group = groups.get(leaf)
-    if (group) group.push(node)
-    else groups.set(leaf, [node])
-  }
-  for (const group of groups.values()) group.sort((a, b) => compareNaturally(a.name, b.name))
-  return [...groups].sort(([a], [b]) => (a === '' ? 1 : b === '' ? -1 : compareNaturally(a, b)))
+const isAt = (a: NodeView, b: NodeView) => [LEAF_LABEL, SPINE_LABEL].every((label) => a.labels[label] === b.labels[label])
+
+export interface Leaf {
+  spine: string
+  name: string
+  nodes: NodeView[]
 }
 
-const COLLATOR = new Intl.Collator('en', { numeric: true })
-export const compareNaturally = (a: string, b: string) => COLLATOR.compare(a, b)
+/** Leaves and the nodes of each, spine by spine, in the order a person would count them. */
+export function byLeaf(nodes: readonly NodeView[]): Leaf[] {
+  const found = new Map<string, Leaf>()
+  for (const node of nodes) {
+    const [spine, name] = [node.labels[SPINE_LABEL] ?? '', node.labels[LEAF_LABEL] ?? '']
+    const leaf = found.get(`${spine} ${name}`)
+    if (leaf) leaf.nodes.push(node)
+    else found.set(`${spine} ${name}`, { spine, name, nodes: [node] })
+  }
+  for (const leaf of found.values()) leaf.nodes.sort((a, b) => compareNaturally(a.name, b.name))
+  return [...found.values()].sort((a, b) => namedFirst(a.spine, b.spine) || namedFirst(a.name, b.name))
+}
 
-function place(groups: [string, NodeView[]][], width: number, size: Size): Layout {
-  const isNamed = groups.length > 1 || (groups[0]?.[0] ?? '') !== ''
+const namedFirst = (a: string, b: string) => (a === b ? 0 : a === '' ? 1 : b === '' ? -1 : compareNaturally(a, b))
+
+function place(leaves: Leaf[], width: number, size: Size): Layout {
+  const isNamed = leaves.length > 1 || (leaves[0]?.name ?? '') !== ''
+  const hasSpines = leaves.some((leaf) => leaf.spine !== leaves[0]?.spine)
   const margin = isNamed ? size.margin : 0
   const title = isNamed && !size.margin ? BLOCK_TITLE : 0
-  const columns = cellColumns(groups)
-  const largest = groups.reduce((most, [, nodes]) => Math.max(most, nodes.length), 1)
-  const { tileWidth, perRow } = fitTiles(columns, largest, size, width, margin)
+  const between = size.margin ? DENSE_GAP : BLOCK_GAP
+  const columns = cellColumns(leaves)
+  const { tileWidth, perRow } = fitTiles(columns, leaves, size, width, margin, between)
+  const shared = size.margin && size.margin < NARROW ? sharedBeginning(leaves) : 0
   const blocks: Block[] = []
+  const headings: Heading[] = []
   let [x, y, rowHeight] = [0, 0, 0]
-  for (const [name, nodes] of groups) {
+  const nextRow = () => {
+    if (rowHeight) y += rowHeight + (title ? BLOCK_GAP : size.gap)
+    ;[x, rowHeight] = [0, 0]
+  }
+  for (const [index, { spine, name, nodes }] of leaves.entries()) {
     const across = Math.min(nodes.length, perRow)
     const blockWidth = margin + across * (tileWidth + size.gap) - size.gap
-    if (x > 0 && x + blockWidth > width + 0.5) {
-      y += rowHeight + (title ? BLOCK_GAP : size.gap)
-      ;[x, rowHeight] = [0, 0]
-    }
+    if (hasSpines && (index === 0 || spine !== leaves[index - 1]?.spine)) {
+      nextRow()
+      headings.push({ name: spine || 'no spine', y })
+      y += HEADING
+    } else if (x > 0 && x + blockWidth > width + 0.5) nextRow()
     const tiles = placeTiles(nodes, { x: x + margin, y: y + title, across, columns, tileWidth, size })
     const last = Math.max(...tiles.map((tile) => tile.y + tile.height))
-    blocks.push({ name: isNamed ? name || 'no leaf' : '', tiles, x, y, width: blockWidth, height: last - y })
+    const label = name.slice(shared) || name || 'none'
+    blocks.push({ name: isNamed ? name || 'no leaf' : '', label: shared ? label : name || 'no leaf', tiles, x, y, width: blockWidth, height: last - y })
     rowHeight = Math.max(rowHeight, last - y)
-    x += blockWidth + BLOCK_GAP
+    x += blockWidth + between
   }
-  return { rectangles: {}, blocks, height: blocks.length ? y + rowHeight : 0, size }
+  return { rectangles: {}, headings, blocks, height: blocks.length ? y + rowHeight : 0, size }
+}
+
+/** How many letters all names begin with; digits are kept together, so that leaf-10 and leaf-19 are 10 and 19. */
+function sharedBeginning(leaves: readonly Leaf[]): number {
+  const names = leaves.map((leaf) => leaf.name).filter(Boolean)
+  const first = names[0] ?? ''
+  let length = 0
+  while (length < first.length && names.every((name) => name[length] === first[length])) length++
+  while (length > 0 && /\d/.test(first[length - 1] ?? '')) length--
+  return length
 }
 
 /** Devices side by side in one tile. Eight are one row; a node cut into many partitions gets wider rows. */
-function cellColumns(groups: [string, NodeView[]][]): number {
-  const most = groups.reduce((max, [, nodes]) => nodes.reduce((m, node) => Math.max(m, node.gpus.length), max), 1)
+function cellColumns(leaves: Leaf[]): number {
+  const most = leaves.reduce((max, { nodes }) => nodes.reduce((m, node) => Math.max(m, node.gpus.length), max), 1)
   return most > 16 ? 16 : Math.max(4, Math.min(most, 8))
 }
 
 /** Tiles as wide as fills the row: whole leaves side by side where they fit, else one leaf over several rows. */
-function fitTiles(columns: number, largest: number, size: Size, width: number, margin: number) {
+function fitTiles(columns: number, leaves: Leaf[], size: Size, width: number, margin: number, between: number) {
   const bare = 2 * size.pad + (columns - 1) * size.cellGap
   const least = bare + columns * size.cellWidth
   const most = bare + columns * size.cellWidth * MOST_STRETCH
+  const largest = leaves.reduce((max, { nodes }) => Math.max(max, nodes.length), 1)
   const fit = Math.max(1, Math.floor((width - margin + size.gap) / (least + size.gap)))
-  const leafWidth = margin + largest * (least + size.gap) - size.gap
-  const leaves = Math.max(1, Math.floor((width + BLOCK_GAP) / (leafWidth + BLOCK_GAP)))
-  const perRow = Math.min(fit, largest)
-  const room = (width - (leaves - 1) * BLOCK_GAP) / leaves - margin
+  const leafWidth = (across: number) => margin + across * (least + size.gap) - size.gap
+  const leavesIn = (across: number) => Math.max(1, Math.floor((width + between) / (leafWidth(across) + between)))
+  const rowsWith = (across: number) => Math.ceil(leaves.length / leavesIn(across)) * Math.ceil(largest / across)
+  let perRow = Math.min(fit, largest)
+  for (let rows = 2; margin && rows <= MOST_ROWS; rows++) {
+    const across = Math.min(fit, Math.ceil(largest / rows))
+    if (rowsWith(across) < rowsWith(perRow)) perRow = across // narrow leaves leave less of the row empty
+  }
+  const beside = leavesIn(perRow)
+  const room = (width - (beside - 1) * between) / beside - margin
   return { tileWidth: Math.min((room - (perRow - 1) * size.gap) / perRow, most), perRow }
 }
 

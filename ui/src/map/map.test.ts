@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { GpuView, NodeView, TenantView } from '../api/views'
-import { type Box, byLeaf, type Layout, layOut, LEAF_LABEL, withNodes } from './layout'
+import { type Box, byLeaf, type Layout, layOut, LEAF_LABEL, SPINE_LABEL, withNodes } from './layout'
 import { paint, type Palette, type Scene } from './paint'
 import { findPosition, gpuState, nextPosition, parts, positionAt } from './positions'
 
@@ -37,11 +37,30 @@ const overlap = (a: Box, b: Box) =>
 describe('the layout', () => {
   test('groups by leaf in the order a person counts, nodes without one last', () => {
     const groups = byLeaf([node('n-10', 'leaf-10'), node('x', ''), node('n-2', 'leaf-2'), node('n-1', 'leaf-2')])
-    expect(groups.map(([leaf, nodes]) => [leaf, nodes.map((n) => n.name)])).toEqual([
+    expect(groups.map((leaf) => [leaf.name, leaf.nodes.map((n) => n.name)])).toEqual([
       ['leaf-2', ['n-1', 'n-2']],
       ['leaf-10', ['n-10']],
       ['', ['x']],
     ])
+  })
+
+  test('leaves of one spine stand together below its name, also where two spines have leaves of one name', () => {
+    const under = (spine: string, each: NodeView) => ({ ...each, labels: { ...each.labels, [SPINE_LABEL]: spine } })
+    const nodes = [under('s10', node('a', 'l1')), under('s2', node('b', 'l2')), under('s2', node('c', 'l1')), node('d', 'l1')]
+    const layout = layOut(nodes, 900, 400)
+    expect(layout.headings.map((heading) => heading.name)).toEqual(['s2', 's10', 'no spine'])
+    expect(layout.blocks.map((block) => block.tiles[0]?.node.name)).toEqual(['c', 'b', 'a', 'd'])
+    const [first, second] = [layout.blocks[1]!, layout.headings[1]!]
+    expect(second.y).toBeGreaterThanOrEqual(first.y + first.height)
+    expect(layOut(nodes.slice(1, 3), 900, 400).headings).toEqual([])
+    expect(withNodes(layout, nodes, [under('s2', nodes[0]!), ...nodes.slice(1)])).toBeNull()
+  })
+
+  test.each([4, 8, 16, 32])('1,000 nodes, %d a leaf, fit on one screen, each leaf with the part of its name that differs', (perLeaf) => {
+    const { height, blocks } = layOut(cluster(1000, perLeaf), 970, 430)
+    expect(height).toBeLessThan(600)
+    expect(blocks.slice(0, 12).map((block) => block.label)).toEqual(Array.from({ length: 12 }, (_, index) => `${index}`))
+    expect(layOut(cluster(8, 4), 940, 420).blocks.map((block) => block.label)).toEqual(['leaf-0', 'leaf-1'])
   })
 
   test('one group without a label has no heading', () => {

@@ -8,7 +8,7 @@
 import type { GpuView, NodeView } from '../api/views'
 import { gpuNumber } from '../words/amounts'
 import { type Colouring, placeOf } from './colouring'
-import type { Block, Box, Layout, Tile } from './layout'
+import type { Block, Box, Layout, Size, Tile } from './layout'
 import { type MapPosition, parts } from './positions'
 
 export interface Palette {
@@ -46,10 +46,11 @@ export function paint(context: CanvasContext, scene: Scene, palette: Palette, be
   if (!kept) context.clearRect(0, 0, scene.width, scene.height)
   context.save()
   context.translate(0, -scene.top)
+  if (!kept) for (const { name, y } of scene.layout.headings) paintSpine(context, name, y, palette)
   for (const [index, block] of scene.layout.blocks.entries()) {
     const shown = kept?.[index]
     if (shown === block || !isInView(block, scene)) continue
-    if (block.name) paintHeading(context, block, scene.layout.size.margin, palette, shown !== undefined)
+    if (block.name) paintHeading(context, block, scene.layout.size, palette, shown !== undefined)
     for (const [place, tile] of block.tiles.entries()) {
       if (shown?.tiles[place] === tile || !isInView(tile, scene)) continue
       if (shown) context.clearRect(tile.x - 2, tile.y - 2, tile.width + 4, tile.height + 4) // with the frames around it
@@ -68,13 +69,21 @@ function differOnlyInNodes(before: Scene, now: Scene): boolean {
 
 const isInView = (box: Box, scene: Scene) => box.y + box.height >= scene.top && box.y <= scene.top + scene.height
 
-function paintHeading(context: CanvasContext, block: Block, margin: number, palette: Palette, isAgain: boolean): void {
+function paintSpine(context: CanvasContext, name: string, y: number, palette: Palette): void {
+  context.textBaseline = 'middle'
+  context.font = `600 12px ${palette.font}`
+  context.fillStyle = palette.muted
+  context.fillText(name, 0, y + 9)
+}
+
+function paintHeading(context: CanvasContext, block: Block, size: Size, palette: Palette, isAgain: boolean): void {
+  const { margin } = size
   const middle = block.y + (margin ? (block.tiles[0]?.height ?? 0) / 2 : 7)
   if (isAgain && margin) return // beside its nodes a leaf has only its name
   if (isAgain) context.clearRect(block.x, middle - 8, block.width, 16)
   context.textBaseline = 'middle'
-  context.font = `600 ${margin ? 11 : 12}px ${palette.font}`
-  const name = fitted(context, block.name, margin ? margin - 8 : block.width)
+  context.font = `600 ${size.label}px ${palette.font}`
+  const name = fitted(context, block.label, margin ? margin - 4 : block.width)
   context.fillStyle = palette.text
   context.fillText(name, block.x, middle)
   const after = block.x + context.measureText(name).width + 8

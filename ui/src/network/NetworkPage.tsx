@@ -7,7 +7,7 @@ import { useBox } from '../map/useBox'
 import { ErrorMessage, Panel, Skeleton } from '../page/Panel'
 import { count, counted, gpuNumber, gpus } from '../words/amounts'
 import { shortName } from '../words/work'
-import { BOX, type Drawing, type LinkLine, drawing, load } from './drawing'
+import { type Drawing, type NetworkLine, drawing, lineKind, load } from './drawing'
 
 const AGAIN_MS = 5000
 
@@ -60,7 +60,7 @@ function TopologyPanel({ topology, chosen, onPick }: Props & { topology: Network
       <div className="network-window" ref={place}>
         <Picture {...{ drawn, chosen, name, onChoose: (next) => setName(next === name ? '' : next) }} />
       </div>
-      <Legend />
+      <Legend drawn={drawn} />
       {domain && <DomainFacts domain={domain} onPick={onPick} />}
       {topology.findings.length > 0 && (
         <details>
@@ -89,8 +89,8 @@ function Picture({ drawn, chosen, name, onChoose }: PictureProps) {
   return (
     <div className="network" style={{ width: drawn.width, height: drawn.height }}>
       <svg width={drawn.width} height={drawn.height} aria-hidden="true">
-        {drawn.lines.map((line) => (
-          <Line key={`${line.link.lower} ${line.link.upper}`} line={line} chosen={chosen} />
+        {drawn.lines.map((line, index) => (
+          <Line key={line.link ? `${line.link.lower} ${line.link.upper}` : index} line={line} chosen={chosen} />
         ))}
       </svg>
       {drawn.boxes.map(({ domain, x, y }) => (
@@ -99,7 +99,7 @@ function Picture({ drawn, chosen, name, onChoose }: PictureProps) {
           type="button"
           className={boxClass(domain, chosen)}
           aria-pressed={domain.name === name}
-          style={{ left: x, top: y, width: BOX.width, height: BOX.height }}
+          style={{ left: x, top: y, width: drawn.box.width, height: drawn.box.height }}
           title={domain.name}
           onClick={() => onChoose(domain.name)}
         >
@@ -108,7 +108,7 @@ function Picture({ drawn, chosen, name, onChoose }: PictureProps) {
             <span className="meter" aria-hidden="true">
               <span style={{ width: `${usedPercent(domain)}%` }} />
             </span>
-            {usedPercent(domain)} %
+            <span className="domain-percent">{usedPercent(domain)} %</span>
           </span>
         </button>
       ))}
@@ -116,12 +116,12 @@ function Picture({ drawn, chosen, name, onChoose }: PictureProps) {
   )
 }
 
-function Line({ line, chosen }: { line: LinkLine; chosen: string }) {
-  const { link, ...ends } = line
-  const full = load(link)
-  const isDead = link.dead >= link.count
-  const kind = isDead ? 'dead' : link.used_by.includes(chosen) ? 'chosen' : full !== null && full > 0.8 ? 'full' : ''
-  return <line className={`link ${kind}`} {...ends} strokeWidth={1 + 4 * (full ?? 0)} strokeDasharray={link.dead ? '5 4' : undefined} />
+function Line({ line, chosen }: { line: NetworkLine; chosen: string }) {
+  const { link, isCrowded, ...ends } = line
+  if (!link) return isCrowded ? null : <line className="link membership" {...ends} />
+  const kind = lineKind(link, chosen)
+  if (isCrowded && !kind && !link.dead) return null
+  return <line className={`link ${kind}`} {...ends} strokeWidth={1 + 4 * (load(link) ?? 0)} strokeDasharray={link.dead ? '5 4' : undefined} />
 }
 
 const usedPercent = (domain: TopologyDomainView) =>
@@ -134,11 +134,15 @@ function boxClass(domain: TopologyDomainView, chosen: string): string {
   return classes.join(' ')
 }
 
-function Legend() {
+function Legend({ drawn }: { drawn: Drawing }) {
+  const links = drawn.lines.filter((line) => line.link)
   return (
     <p className="muted network-legend">
-      A bar is the part of a domain's GPUs that is allocated. A link is as thick as it is full, and dashed where some of its cables are
-      dead.
+      A bar is the part of a domain's GPUs that is allocated.{' '}
+      {links.length > 0 ? 'A link is as thick as it is full, and dashed where some of its cables are dead.' : 'No links are known.'}
+      {drawn.lines.some((line) => !line.link && !line.isCrowded) && ' A faint line says which domain belongs to which.'}
+      {links.some((line) => line.isCrowded) &&
+        ' Of levels with more than one row, only links that are full, dead or used by the chosen work are drawn.'}
     </p>
   )
 }

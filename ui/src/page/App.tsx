@@ -60,7 +60,7 @@ function Cluster() {
         {statusLive.problem && <ErrorMessage>{statusLive.problem}</ErrorMessage>}
         {page === 'overview' && (
           <>
-            <Summary status={status} />
+            <Summary status={status} isMeasured={nodeLive.nodes?.some((node) => node.agent) ?? false} />
             <div className={pageState.work || pageState.node ? 'panels with-detail' : 'panels'}>
               <MapPanel
                 nodes={nodeLive.nodes}
@@ -76,6 +76,7 @@ function Cluster() {
                 chosen={pageState.queue}
                 problem={queueLive.problem}
                 onChoose={(queue) => go({ queue })}
+                onHistory={(queue) => go({ page: 'usage', queue })}
               />
               <WorkPanel pageState={pageState} status={status} queues={queues ?? []} go={go} />
               {pageState.work && <Detail name={pageState.work} onClose={() => go({ work: '' })} />}
@@ -86,11 +87,17 @@ function Cluster() {
             <PluginPanel />
           </>
         )}
-        {page === 'usage' && <UsagePage queues={queues ?? []} />}
+        {page === 'usage' && <UsagePage queues={queues ?? []} chosen={pageState.queue} onChoose={(queue) => go({ queue })} />}
         {page === 'network' && (
           <NetworkPage chosen={pageState.work} onPick={(work) => go({ page: 'overview', work, node: '' })} />
         )}
-        {page === 'decisions' && <DecisionsPage onPick={(work) => go({ page: 'overview', work, node: '' })} />}
+        {page === 'decisions' && (
+          <DecisionsPage
+            chosen={Number(pageState.cycle)}
+            onChoose={(cycle) => go({ cycle: cycle ? String(cycle) : '' })}
+            onPick={(work) => go({ page: 'overview', work, node: '' })}
+          />
+        )}
         {page === 'alerts' && <AlertsPage />}
         {page === 'advice' && <AdvicePage onPick={(work) => go({ page: 'overview', work, node: '' })} />}
         {page === 'what-if' && <WhatIfPage queues={queues ?? []} status={status} />}

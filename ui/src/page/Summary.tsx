@@ -1,22 +1,29 @@
 // The cluster in six numbers.
 
 import type { ReactNode } from 'react'
-import type { StatusView } from '../api/views'
+import type { GpuUseView, StatusView } from '../api/views'
+import { usePolled } from '../live/hooks'
 import { count, counted, gpuNumber, milliseconds, percent } from '../words/amounts'
 import { countIn } from '../words/work'
 
-export function Summary({ status }: { status: StatusView | undefined }) {
+const USE_AGAIN_MS = 10_000
+
+interface Props {
+  status: StatusView | undefined
+  isMeasured: boolean // some node has an agent
+}
+
+export function Summary({ status, isMeasured }: Props) {
+  const { value: use } = usePolled<GpuUseView>(isMeasured ? '/gpus/use' : '', USE_AGAIN_MS)
   if (!status) return <SummarySkeleton />
   const { gpus, gpu_milli, nodes, nodes_out, workloads, last_cycle } = status
   const waiting = countIn('waiting', workloads)
   return (
     <dl className="summary" aria-label="Summary">
-      <Fact name="GPUs in use" value={count(gpus.used)} of={count(gpus.total)}>
-        <Meter used={gpus.used} total={gpus.total} />
-      </Fact>
-      <Fact name="GPU allocated" value={gpuNumber(gpu_milli.used)} of={gpuNumber(gpu_milli.total)}>
+      <Fact name="GPUs allocated" value={gpuNumber(gpu_milli.used)} of={gpuNumber(gpu_milli.total)}>
         <Meter used={gpu_milli.used} total={gpu_milli.total} />
       </Fact>
+      <GpusBusy use={use} gpus={gpus.total} />
       <Fact name="Running" value={count(countIn('running', workloads))}>
         {workloads.starting ? `${count(workloads.starting)} starting` : `on ${counted(nodes.used, 'node')}`}
       </Fact>
@@ -54,13 +61,31 @@ function Fact({ name, value, of, isWarning = false, children }: FactProps) {
   )
 }
 
-function Meter({ used, total }: { used: number; total: number }) {
+/** Beside what is allocated: how busy GPUs are. What no agent measures is unknown, and has no bar. */
+function GpusBusy({ use, gpus }: { use: GpuUseView | null; gpus: number }) {
+  const measured = Object.values(use?.nodes ?? {}).flatMap((node) => node.filter((percent) => percent !== null))
+  if (!measured.length) {
+    return (
+      <Fact name="GPUs busy" value="unknown">
+        no agent measures them
+      </Fact>
+    )
+  }
+  const mean = measured.reduce((sum, percent) => sum + percent, 0) / measured.length
+  return (
+    <Fact name="GPUs busy" value={`${Math.round(mean)} %`}>
+      {measured.length === gpus ? <Meter used={mean} total={100} isUse /> : `of the ${count(measured.length)} that are measured`}
+    </Fact>
+  )
+}
+
+function Meter({ used, total, isUse = false }: { used: number; total: number; isUse?: boolean }) {
   return (
     <span className="meter-line">
-      <span className="meter" aria-hidden="true">
+      <span className={isUse ? 'meter use' : 'meter'} aria-hidden="true">
         <span style={{ width: `${total ? (100 * used) / total : 0}%` }} />
       </span>
-      {percent(used, total)}
+      {!isUse && percent(used, total)}
     </span>
   )
 }

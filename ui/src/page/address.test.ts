@@ -14,6 +14,7 @@ test('what is shown survives the way through the address', () => {
     sort: '-gpus',
     work: 'default/train',
     node: 'node-1',
+    cycle: '42',
   } as const
   expect(readPageState(`#${writePageState(pageState)}`)).toEqual(pageState)
 })
@@ -22,4 +23,5 @@ test('an address with nonsense shows the start', () => {
   expect(readPageState('#tab=__proto__&foo=1')).toEqual(readPageState(''))
   expect(readPageState('#%%%').tab).toBe('active')
   expect(readPageState('#page=constructor').page).toBe('overview')
+  expect(readPageState('#cycle=../x').cycle).toBe('')
 })

@@ -24,9 +24,10 @@ export interface PageState {
   sort: string // empty: the tab's own
   work: string // the selected workload; empty: none
   node: string // the selected node; empty: none
+  cycle: string // the selected cycle; empty: none
 }
 
-const INITIAL_STATE: PageState = { page: 'overview', tab: 'active', queue: '', q: '', sort: '', work: '', node: '' }
+const INITIAL_STATE: PageState = { page: 'overview', tab: 'active', queue: '', q: '', sort: '', work: '', node: '', cycle: '' }
 
 export function readPageState(hash: string): PageState {
   const fields = new URLSearchParams(hash.replace(/^#/, ''))
@@ -40,6 +41,7 @@ export function readPageState(hash: string): PageState {
     sort: fields.get('sort') ?? '',
     work: fields.get('work') ?? '',
     node: fields.get('node') ?? '',
+    cycle: /^[1-9]\d{0,14}$/.test(fields.get('cycle') ?? '') ? (fields.get('cycle') ?? '') : '',
   }
 }
 
@@ -62,7 +64,7 @@ export function usePageState(): [PageState, (change: Partial<PageState>) => void
   const pageState = useMemo(() => readPageState(hash), [hash])
   const go = useCallback((change: Partial<PageState>) => {
     const next = writePageState({ ...readPageState(window.location.hash), ...change })
-    if ('work' in change || 'node' in change || 'page' in change) window.location.hash = next // Back undoes this step
+    if (['work', 'node', 'page', 'cycle'].some((name) => name in change)) window.location.hash = next // Back undoes this step
     else {
       window.history.replaceState(null, '', next ? `#${next}` : window.location.pathname)
       window.dispatchEvent(new HashChangeEvent('hashchange'))

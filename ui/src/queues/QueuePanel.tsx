@@ -13,9 +13,10 @@ interface Props {
   chosen: string
   problem: string
   onChoose: (queue: string) => void
+  onHistory: (queue: string) => void
 }
 
-export function QueuePanel({ queues, clusterMilli, chosen, problem, onChoose }: Props) {
+export function QueuePanel({ queues, clusterMilli, chosen, problem, onChoose, onHistory }: Props) {
   return (
     <Panel title="Queues" className="queues" aside={queues && counted(queues.length, 'queue')} problem={problem}>
       {!queues ? (
@@ -23,7 +24,7 @@ export function QueuePanel({ queues, clusterMilli, chosen, problem, onChoose }: 
       ) : queues.length ? (
         <>
           <Legend />
-          <Branches branches={buildTree(queues)} {...{ clusterMilli, chosen, onChoose }} />
+          <Branches branches={buildTree(queues)} {...{ clusterMilli, chosen, onChoose, onHistory }} />
         </>
       ) : (
         <p className="teach">There are no queues. Create one with kaiwo apply -f; workloads that name it wait until then.</p>
@@ -44,7 +45,7 @@ function Legend() {
   )
 }
 
-type Shared = Pick<Props, 'clusterMilli' | 'chosen' | 'onChoose'>
+type Shared = Pick<Props, 'clusterMilli' | 'chosen' | 'onChoose' | 'onHistory'>
 
 function Branches({ branches, ...shared }: Shared & { branches: Branch[] }) {
   return (
@@ -93,6 +94,14 @@ function BranchItem({ branch, ...shared }: Shared & { branch: Branch }) {
             onClick={() => setTold(!isTold)}
           >
             {isTold ? 'hide the calculation' : 'why this share?'}
+          </button>{' '}
+          <button
+            type="button"
+            className="link why-share"
+            aria-label={`over time (queue ${queue.name})`}
+            onClick={() => shared.onHistory(queue.name)}
+          >
+            over time
           </button>
         </p>
         {isTold && <ShareArithmetic queue={queue.name} />}

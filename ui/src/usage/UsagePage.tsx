@@ -26,8 +26,16 @@ const PLANS: Wanted[] = [
 ]
 const CYCLES: Wanted[] = [{ kind: 'scheduler', measure: 'cycle_us', label: 'Mean cycle' }]
 const PROCESS: Wanted[] = [{ kind: 'process', measure: 'cpu_permille', label: 'Of one core' }]
+const MEMORY: Wanted[] = [{ kind: 'process', measure: 'memory_mib', label: 'Resident' }]
+const LAG: Wanted[] = [{ kind: 'process', measure: 'loop_lag_us', label: '99 of 100 are shorter' }]
 
-export function UsagePage({ queues }: { queues: readonly QueueView[] }) {
+interface Props {
+  queues: readonly QueueView[]
+  chosen: string // a queue; empty: the one that holds most
+  onChoose: (queue: string) => void
+}
+
+export function UsagePage({ queues, chosen, onChoose }: Props) {
   const [last_s, setLast] = useState(FIRST_S)
   return (
     <>
@@ -38,12 +46,14 @@ export function UsagePage({ queues }: { queues: readonly QueueView[] }) {
           <Chart title="CPUs" wanted={CPUS} last_s={last_s} />
         </div>
       </Panel>
-      <QueueCharts queues={queues} last_s={last_s} />
+      <QueueCharts {...{ queues, chosen, onChoose, last_s }} />
       <Panel title="Kaiwo">
         <div className="charts">
           <Chart title="Decisions" wanted={PLANS} last_s={last_s} />
           <Chart title="Time of a cycle" wanted={CYCLES} last_s={last_s} />
           <Chart title="Processor time" wanted={PROCESS} last_s={last_s} />
+          <Chart title="Memory" wanted={MEMORY} last_s={last_s} />
+          <Chart title="Delay of its event loop" wanted={LAG} last_s={last_s} />
         </div>
       </Panel>
     </>
@@ -56,15 +66,14 @@ function Chart({ title, wanted, last_s }: { title: string; wanted: readonly Want
 }
 
 /** One queue: what it used, its fair share and its quota, and its work. */
-function QueueCharts({ queues, last_s }: { queues: readonly QueueView[]; last_s: number }) {
-  const [chosen, setChosen] = useState('')
+function QueueCharts({ queues, chosen, onChoose, last_s }: Props & { last_s: number }) {
   const queue = queues.some((each) => each.name === chosen) ? chosen : busiest(queues)
   const wanted = useMemo(() => queueLines(queue), [queue])
   const { data, problem } = useSeries(wanted.gpus, last_s)
   const work = useSeries(wanted.work, last_s)
   if (!queue) return null
   const choose = (
-    <select aria-label="Queue" value={queue} onChange={(event) => setChosen(event.target.value)}>
+    <select aria-label="Queue" value={queue} onChange={(event) => onChoose(event.target.value)}>
       {queues.map((each) => (
         <option key={each.name} value={each.name}>
           {'\u00a0\u00a0'.repeat(each.depth) + each.name}

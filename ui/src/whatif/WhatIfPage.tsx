@@ -3,6 +3,7 @@
 import { type FormEvent, useState } from 'react'
 import { askWhatIf } from '../api/client'
 import type { QueueForecastView, QueueView, StatusView, WhatIfView } from '../api/views'
+import { Nothing } from '../page/AnswerPanel'
 import { Panel } from '../page/Panel'
 import { type Column, PlainTable } from '../page/PlainTable'
 import { counted } from '../words/amounts'
@@ -35,7 +36,7 @@ export function WhatIfPage({ queues, status }: Props) {
   }
   return (
     <Panel title="What if" aside="Tried on a copy; the cluster does not change" problem={problem}>
-      <form className="submit-form" aria-label="What to change" onSubmit={(event) => void ask(event)}>
+      <form className="submit-form what-if-form" aria-label="What to change" onSubmit={(event) => void ask(event)}>
         <label>
           <span>Queue</span>
           <select name="queue" defaultValue="">
@@ -76,7 +77,11 @@ const COLUMNS: Column<QueueForecastView>[] = [
 function Answer({ answer }: { answer: WhatIfView }) {
   return (
     <div className="what-if-answer">
-      <PlainTable columns={COLUMNS} rows={answer.queues} rowKey={(row) => row.queue} />
+      {answer.queues.length ? (
+        <PlainTable columns={COLUMNS} rows={answer.queues} rowKey={(row) => row.queue} />
+      ) : (
+        <Nothing>No work waits in any queue.</Nothing>
+      )}
       <p>{utilisationWords(answer)}</p>
       {!answer.is_whole.every(Boolean) && <p className="muted">The runs were ended before all work had ended, so later effects are missing.</p>}
       {answer.unknown > 0 && (

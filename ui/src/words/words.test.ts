@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { WorkloadView } from '../api/views'
 import { counted, cpus, gpus, inUnit, memory, milliseconds, ofMemory, percent } from './amounts'
 import { clock, span, tickWords } from './times'
-import { TABS, asSentence, countIn, nodeWords, plannedStart, ran, shortName, verbsFor, nodesOrReason } from './work'
+import { TABS, asSentence, commandWords, countIn, deviceWords, nodeWords, plannedStart, ran, shortName, stopWords, verbsFor, nodesOrReason } from './work'
 
 describe('amounts', () => {
   test.each([
@@ -159,6 +159,26 @@ describe('work', () => {
     expect(verbsFor('running', ALL)).toContain('cancel')
     expect(verbsFor('succeeded', ALL)).toEqual(['requeue'])
     expect(verbsFor('stopping', ALL)).toEqual([])
+  })
+
+  test('what stops work is asked about, with whose work it is and where', () => {
+    const work = { state: 'running', user: 'ada', nodes: ['node-1', 'node-2'] } as unknown as WorkloadView
+    expect(stopWords('requeue', work)).toBe(
+      'Requeue this workload of ada? It stops on node-1, node-2 and starts again later, and loses work that it has not saved.',
+    )
+    expect(stopWords('cancel', work)).toContain('It stops on node-1, node-2 for good')
+    expect(stopWords('cancel', { ...work, state: 'waiting', nodes: [] })).toBe('Cancel this workload of ada? It leaves its queue.')
+    for (const state of ['waiting', 'held', 'succeeded', 'failed'] as const) expect(stopWords('requeue', { ...work, state })).toBe('')
+    expect(stopWords('hold', work)).toBe('')
+  })
+
+  test('a part of a device is a number of GPUs', () => {
+    expect([deviceWords('gpu-3:81m'), deviceWords('gpu-0')]).toEqual(['gpu-3 (0.081 GPU)', 'gpu-0'])
+  })
+
+  test('a command is shown with its quotes', () => {
+    expect(commandWords(['sh', '-c', "echo 'a  b' $X"])).toBe(`sh -c 'echo '"'"'a  b'"'"' $X'`)
+    expect(commandWords(['python', 'train.py', '--lr=0.1', ''])).toBe("python train.py --lr=0.1 ''")
   })
 
   test('a cluster offers only what it lets people do', () => {

@@ -51,6 +51,30 @@ function verbsOf(state: WorkloadState): Verb[] {
   return ['requeue', 'cancel']
 }
 
+/** What cancelling, or requeuing, does to whose work; empty: it stops nothing, so nobody need be asked. */
+export function stopWords(verb: Verb, work: WorkloadView): string {
+  const holds = work.state !== 'held' && work.state !== 'waiting' && !isOver(work.state)
+  if (verb === 'cancel' && !holds) return `Cancel this workload${ofUser(work)}? It leaves its queue.`
+  if ((verb !== 'cancel' && verb !== 'requeue') || !holds) return ''
+  const then = verb === 'requeue' ? 'and starts again later' : 'for good'
+  const title = verb === 'requeue' ? 'Requeue' : 'Cancel'
+  const where = work.nodes.length ? ` on ${nodeWords(work.nodes)}` : ''
+  return `${title} this workload${ofUser(work)}? It stops${where} ${then}, and loses work that it has not saved.`
+}
+
+const ofUser = ({ user }: WorkloadView) => (user ? ` of ${user}` : '')
+
+/** "gpu-3:500m" -> "gpu-3 (0.5 GPU)". */
+export function deviceWords(device: string): string {
+  const [, id, milli] = /^(.*):(\d+)m$/.exec(device) ?? []
+  return id && milli ? `${id} (${Number(milli) / 1000} GPU)` : device
+}
+
+/** A command as it is typed in a shell. */
+export function commandWords(command: readonly string[]): string {
+  return command.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`)).join(' ')
+}
+
 /** How long the last start has run, or ran. */
 export function ran(work: WorkloadView, now_s: number): string {
   return work.started_s ? span((work.ended_s || now_s) - work.started_s) : '–'
@@ -71,7 +95,8 @@ export function plannedStart(work: WorkloadView, now_s: number): string {
 /** The middle and, if it is known, the range in which four of five such starts fall. */
 function expectedStart({ expected_s, expected_low_s, expected_high_s }: WorkloadView, now_s: number): string {
   if (!expected_s) return ''
-  const range = expected_high_s > now_s ? ` (${span(expected_low_s - now_s)} to ${span(expected_high_s - now_s)})` : ''
+  const [low, high] = [span(Math.max(0, expected_low_s - now_s)), span(expected_high_s - now_s)]
+  const range = expected_high_s > now_s && low !== high ? ` (${low} to ${high})` : ''
   return expected_s > now_s ? `expected to start in ${span(expected_s - now_s)}${range}` : `expected to start now${range}`
 }
 

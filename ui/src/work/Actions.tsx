@@ -1,39 +1,39 @@
-// What can be done to a workload. Cancelling asks once more, in place.
+// What can be done to a workload. What stops it asks once more, in place, and says whose work that is.
 
 import { useEffect, useState } from 'react'
 import { type Verb, act } from '../api/client'
-import type { WorkloadState } from '../api/views'
+import type { WorkloadView } from '../api/views'
 import { ErrorMessage } from '../page/Panel'
-import { isWaiting, verbsFor } from '../words/work'
+import { stopWords, verbsFor } from '../words/work'
 
 interface Props {
-  workload: string
-  state: WorkloadState
+  work: WorkloadView
   mayDo: readonly string[] // as the server says
   onDone: () => void
 }
 
 const TITLES: Record<Verb, string> = { hold: 'Hold', release: 'Release', requeue: 'Requeue', cancel: 'Cancel' }
 
-export function Actions({ workload, state, mayDo, onDone }: Props) {
+export function Actions({ work, mayDo, onDone }: Props) {
+  const { name, state } = work
   const [busy, setBusy] = useState<Verb | ''>('')
-  const [isAsking, setAsking] = useState(false)
+  const [asked, setAsked] = useState<Verb | ''>('')
   const [outcome, setOutcome] = useState('')
   const [errorMessage, setErrorMessage] = useState('')
   useEffect(() => {
-    setAsking(false)
+    setAsked('')
     setOutcome('')
     setErrorMessage('')
-  }, [workload])
-  useEffect(() => setAsking(false), [state])
+  }, [name])
+  useEffect(() => setAsked(''), [state])
 
   const run = async (verb: Verb) => {
     setBusy(verb)
     setOutcome('')
     setErrorMessage('')
-    setAsking(false)
+    setAsked('')
     try {
-      const { done, warnings } = await act(verb, workload)
+      const { done, warnings } = await act(verb, name)
       setOutcome([...done, ...(warnings ?? [])].join('; '))
       onDone()
     } catch (error) {
@@ -45,13 +45,13 @@ export function Actions({ workload, state, mayDo, onDone }: Props) {
   const verbs = verbsFor(state, mayDo)
   return (
     <div className="actions">
-      {isAsking ? (
+      {asked ? (
         <div className="confirm" role="group" aria-label="Confirm">
-          <span>Cancel this workload? {isWaiting(state) ? 'It leaves its queue.' : 'It stops and loses work that it has not saved.'}</span>
-          <button type="button" className="danger" autoFocus onClick={() => void run('cancel')}>
-            Yes, cancel it
+          <span>{stopWords(asked, work)}</span>
+          <button type="button" className="danger" autoFocus onClick={() => void run(asked)}>
+            Yes, {asked} it
           </button>
-          <button type="button" onClick={() => setAsking(false)}>
+          <button type="button" onClick={() => setAsked('')}>
             Keep it
           </button>
         </div>
@@ -63,7 +63,7 @@ export function Actions({ workload, state, mayDo, onDone }: Props) {
                 key={verb}
                 type="button"
                 disabled={busy !== ''}
-                onClick={() => (verb === 'cancel' ? setAsking(true) : void run(verb))}
+                onClick={() => (stopWords(verb, work) ? setAsked(verb) : void run(verb))}
               >
                 {busy === verb ? `${TITLES[verb]} …` : TITLES[verb]}
               </button>

@@ -48,7 +48,7 @@ export function Detail({ name, onClose }: { name: string; onClose: () => void })
         !detail.problem && <Skeleton rows={6} />
       ) : (
         <>
-          <Actions workload={name} state={work.state} mayDo={detail.value.may_do} onDone={() => setActed(acted + 1)} />
+          <Actions work={work} mayDo={detail.value.may_do} onDone={() => setActed(acted + 1)} />
           <ChangeForm key={name} detail={detail.value} onDone={() => setActed(acted + 1)} />
           {detail.value.message && <p className="answer">{detail.value.message}</p>}
           {waits && (

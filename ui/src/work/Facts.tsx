@@ -4,7 +4,7 @@ import type { ReactNode } from 'react'
 import type { WorkloadDetail } from '../api/views'
 import { useNow } from '../live/clock'
 import { span } from '../words/times'
-import { isOver, ran, shortName } from '../words/work'
+import { commandWords, isOver, ran, shortName } from '../words/work'
 
 export function Facts({ detail }: { detail: WorkloadDetail }) {
   const now_s = useNow()
@@ -32,7 +32,7 @@ export function Facts({ detail }: { detail: WorkloadDetail }) {
     ['Preemptible', detail.preemptible ? 'yes' : 'no'],
     ['After', detail.after.map(shortName).join(', ')],
     ['Image', detail.image],
-    ['Command', detail.command.length ? <code key="command">{detail.command.join(' ')}</code> : ''],
+    ['Command', detail.command.length ? <code key="command">{commandWords(detail.command)}</code> : ''],
     ['Not shown', detail.hidden ?? ''],
     ['Labels', labels.join(', ')],
   ]

@@ -5,7 +5,7 @@ import type { PodView } from '../api/views'
 import { useNow } from '../live/clock'
 import { counted } from '../words/amounts'
 import { span } from '../words/times'
-import { PHASES } from '../words/work'
+import { PHASES, deviceWords } from '../words/work'
 
 const FIRST = 10 // a large gang is shown in part, so that the facts below stay in reach
 
@@ -18,7 +18,7 @@ export function PodPlacements({ pods }: { pods: PodView[] }) {
     <section aria-labelledby="placed-title">
       <div className="section-head">
         <h3 id="placed-title">{counted(pods.length, 'placed pod')}</h3>
-        <button type="button" onClick={() => document.querySelector('.map-frame')?.scrollIntoView({ block: 'center' })}>
+        <button type="button" className="to-map" onClick={() => document.querySelector('.map-frame')?.scrollIntoView({ block: 'center' })}>
           Show on the map
         </button>
       </div>
@@ -42,10 +42,4 @@ export function PodPlacements({ pods }: { pods: PodView[] }) {
       )}
     </section>
   )
-}
-
-/** "gpu-3:500m" -> "gpu-3 (0.5 GPU)". */
-function deviceWords(device: string): string {
-  const [, id, milli] = /^(.*):(\d+)m$/.exec(device) ?? []
-  return id && milli ? `${id} (${Number(milli) / 1000} GPU)` : device
 }

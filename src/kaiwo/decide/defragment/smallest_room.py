@@ -75,6 +75,8 @@ class SmallestRoom:
 
     def find(self) -> RoomFound | None:
         """The smallest room; None, with nothing changed, if there is none."""
+        if not self._could_help():
+            return None
         found: RoomFound | None = None
         more = SAME_SIZE
         for pods in islice(self._by_size(), self._most_sets):
@@ -87,6 +89,11 @@ class SmallestRoom:
             self.tries += 1
             found = self._try(pods) or found
         return found or self._of_whole_units()
+
+    def _could_help(self) -> bool:
+        """Moves leave what queues use and what GPUs there are as they are: no set need be tried where that is short."""
+        may_start = self._room.cycle_state.charges.may_start(self._waiting_class)
+        return may_start and self._waiting_class.key not in self._state.backlog.impossible
 
     def _by_size(self) -> Iterator[tuple[Pod, ...]]:
         """Sets of pods that could make room, by their number."""
