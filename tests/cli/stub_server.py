@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from kaiwo import __version__
+from kaiwo.api.routes.array_names import NamedTasks
 from kaiwo.api.routes.workloads import TASK_STATES
 from kaiwo.api.views.answers import Outcome, Page, Problem
 from kaiwo.api.views.cluster import ClusterView, CycleView, StatusView, Usage
@@ -29,6 +30,7 @@ from kaiwo.api.views.workloads import (
     WorkloadDetail,
     WorkloadView,
 )
+from kaiwo.cli.name_completion import chosen_tasks
 from kaiwo.model.queue import ReclaimStrategy, SharePolicy
 from kaiwo.model.workload import Phase
 from kaiwo.model.workload_record import WorkloadState
@@ -271,18 +273,21 @@ class Stub:
             if name in self.workloads:
                 results.append(ActionResult(name, f"workload {name} {verb}", None))
             elif tasks := self.tasks_of(name, TASK_STATES[verb]):
-                results.append(ActionResult(name, f"array {name[:-2]}: {len(tasks)} tasks {verb}", None))
+                array = NamedTasks(name, (), True).array_words
+                results.append(ActionResult(name, f"{array}: {len(tasks)} tasks {verb}", None))
             else:
                 results.append(ActionResult(name, "", Problem("not-found", f"there is no workload '{name}'")))
         self.json(http, BulkOutcome(results))
 
     def tasks_of(self, name: str, states: Collection[str]) -> list[WorkloadView]:
-        """The tasks in these states that `default/sweep-*` means."""
-        namespace, _, base = name.removesuffix("-*").partition("/")
+        """The tasks in these states that `default/sweep-*` or `default/sweep[0-9]` means."""
+        chosen = chosen_tasks(name)
+        named = set(chosen.names) if chosen is not None else ()
+        namespace, _, base = (name.removesuffix("-*") if chosen is None else chosen.array).partition("/")
         return [
             each
             for each in self.workloads.values()
-            if name.endswith("-*")
+            if (name.endswith("-*") if chosen is None else each.name in named)
             and each.labels.get("kaiwo.ai/array") == base
             and each.name.startswith(f"{namespace}/")
             and each.state in states

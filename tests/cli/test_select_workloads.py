@@ -50,6 +50,53 @@ def test_work_is_chosen_by_user_and_by_namespace(kaiwo: Product) -> None:
     assert (both.code, "name workloads, or select them with -l, -q, -u or -n" in both.err) == (2, True)
 
 
+def test_a_selection_by_state_or_queue_leaves_the_other_tasks_of_an_array_alone(kaiwo: Product) -> None:
+    kaiwo("submit", "part", "--array", "0-4%2", "-l", "chosen=yes", "--cpu", "100m", "--", "sleep", "300")
+    kaiwo("wait", "part-0", "part-1", "--for", "running")
+    assert kaiwo("hold", "-l", "chosen=yes").out == "array default/part: 3 tasks held\n"
+    kaiwo("release", "part-3")
+    assert kaiwo("cancel", "-l", "chosen=yes", "--state", "held").out == "array default/part[2,4]: 2 tasks cancelled\n"
+    states = kaiwo("get", "w", "part", "--tasks", "--no-headers").out.split("\n")[:5]
+    assert [line.split()[2] for line in states] == ["running", "running", "cancelled", "waiting", "cancelled"]
+    assert (
+        kaiwo("cancel", "-q", "default", "--state", "waiting", "--reason", "x").out
+        == "workload default/part-3 cancelled\n"
+    )
+    assert kaiwo("cancel", "par*").out == "array default/part[0-1]: 2 tasks cancelled\n"
+
+
+def test_a_range_of_tasks_means_those_that_there_are(kaiwo: Product) -> None:
+    kaiwo("submit", "gap", "--array", "0-8:2", "--hold", "--", "true")
+    assert kaiwo("why", "gap[1-5]").out.startswith("gap-2 is waiting: it is held")
+    assert [line.split()[0] for line in kaiwo("get", "w", "gap[1-5]", "-o", "name").out.splitlines()] == [
+        "default/gap-2",
+        "default/gap-4",
+    ]
+    assert "tasks:       2\nstates:      2 held" in kaiwo("describe", "gap[1-5]").out
+    late = kaiwo("wait", "gap[0-3]", "--timeout", "1s")
+    assert (late.code, "gap-0 is held, gap-2 is held" in late.err) == (1, True)
+    wrong = kaiwo("why", "gap[1,3]")
+    assert (wrong.code, "array gap has no task gap[1,3]" in wrong.err) == (1, True)
+    assert "there is no array gpa" in kaiwo("wait", "gpa[0-3]").err
+    assert kaiwo("cancel", "gap").code == 0
+
+
+def test_a_mistyped_name_is_answered_with_the_one_that_is_meant(kaiwo: Product) -> None:
+    held(kaiwo, "crew/chat-server", "trainer")
+    kaiwo("submit", "sweeping", "--array", "0-1", "--hold", "--", "true")
+    for verb in ("why", "cancel", "hold", "describe", "history"):
+        for asked, meant in (
+            ("triner", "trainer"), ("chat-serve", "crew/chat-server"), ("crew/chat-serve", "crew/chat-server"),
+            ("swepeing", "sweeping"),
+        ):  # fmt: skip
+            wrong = kaiwo(verb, asked)
+            assert (wrong.code, f"did you mean '{meant}'?" in wrong.err) == (1, True), (verb, asked, wrong.err)
+    assert "did you mean 'trainer'?" in kaiwo("set", "triner", "priority=3").err
+    assert kaiwo("get", "w", "-n", "crew", "-o", "name").out == "crew/chat-server\n"
+    assert kaiwo("get", "nodes", "-n", "crew").code == 2
+    assert kaiwo("cancel", "trainer", "crew/chat-server", "sweeping").code == 0
+
+
 def test_an_unknown_queue_is_an_error_with_the_nearest_name(kaiwo: Product) -> None:
     for command in (("get", "workloads"), ("cancel",)):
         wrong = kaiwo(*command, "-q", "defualt")
@@ -100,6 +147,10 @@ def test_waiting_work_is_changed_in_place(kaiwo: Product) -> None:
         wrong = kaiwo("set", *words)
         assert wrong.code != 0
         assert says in wrong.err
+    assert kaiwo("set", "change", "gpus=2", "model=MI300X").out == (
+        "workload default/change: size 0.5 GPU -> 2 GPUs, model any -> MI300X\n"
+    )
+    assert kaiwo("set", "change", "model=").out == "workload default/change: model MI300X -> any\n"
     assert kaiwo("set", "change", "hold=false").out == "workload default/change: released\n"
 
 
@@ -124,6 +175,11 @@ def test_what_get_prints_as_yaml_can_be_applied_again(kaiwo: Product, tmp_path: 
     file.write_text(text)
     done = kaiwo("apply", "-f", str(file))
     assert done.out.splitlines() == ["queue again unchanged", "workload default/again unchanged"]
+    kaiwo("submit", "folded", "--array", "0-2", "--hold", "--", "true")
+    array = kaiwo("get", "w", "folded", "-o", "yaml").out
+    assert (array.count("kind:"), kaiwo("get", "w", "folded[0-2]", "-o", "yaml").out) == (3, array)
+    assert kaiwo("apply", "-f", "-", given=array).out == "array default/folded unchanged with 3 tasks\n"
+    kaiwo("cancel", "folded")
     file.write_text(text.replace("Again", "Once more"))
     assert "queue again changed" in kaiwo("apply", "-f", str(file)).out
     assert "was defined by nobody" in kaiwo("get", "queue", "default", "-o", "yaml").err

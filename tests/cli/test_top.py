@@ -54,6 +54,22 @@ def test_no_line_is_wider_than_the_terminal_and_none_is_missing(stub: Stub, home
         assert not any("\x1b" in line or "\x07" in line for line in lines)
 
 
+def test_a_long_line_of_an_answer_continues_on_the_next(stub: Stub, home: Path) -> None:
+    screen = top_screen(home)
+    screen.text = [
+        "train is waiting: it needs 8 GPUs free on one node",
+        "- no node has more than 3",
+        "    remedy: wait",
+    ]
+    assert [line.rstrip() for line in shown(screen, 24, 9)[1:7]] == [
+        "train is waiting: it", "needs 8 GPUs free on one", "node",
+        "- no node has more", "  than 3", "    remedy: wait",
+    ]  # fmt: skip
+    assert all(display_width(line) <= 24 for line in shown(screen, 24, 9))
+    screen.text = ["日本" * 40]
+    assert all(display_width(line.rstrip()) <= 24 for line in shown(screen, 24, 9))
+
+
 def test_a_server_that_is_gone_is_a_line_at_the_bottom_and_comes_back(stub: Stub, home: Path) -> None:
     screen = top_screen(home)
     screen.read()
@@ -93,6 +109,7 @@ def test_keys_change_the_view_filter_ask_and_leave(stub: Stub, home: Path) -> No
         keys.send_text("\x0by")
         until(lambda: ["cancel", first] in said, "the cancel")
         assert said == [["why", first], ["cancel", first]], "only the second question was answered with yes"
+        until(lambda: "the answer of cancel" in shown(screen)[-1], "its answer")
         keys.send_text(":nope\r")
         until(lambda: "no view 'nope'" in shown(screen)[-1], "a sentence")
         keys.send_text("?")

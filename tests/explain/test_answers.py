@@ -333,15 +333,15 @@ def test_what_is_to_be_typed_has_the_units_of_the_sentence() -> None:
     world.settle()
     change = ask(world, "new").change
     assert change is not None
-    assert (change.sentence, change.command.split()[7:9]) == ("ask for 192 CPUs instead", ["--cpu", "192"])
+    assert (change.sentence, change.command) == ("ask for 192 CPUs instead", "kaiwo set new cpu=192")
     world.node("node-0", cpu_milli=150_500, memory_mib=2_000).settle()
     change = ask(world, "more").change
     assert change is not None
-    assert change.command.split()[7:9] == ["--cpu", "150500m"]
+    assert change.command == "kaiwo set more cpu=150500m"
     world.submit("large", request=Request(memory_mib=65_536)).node("node-0", memory_mib=40_960).settle()
     change = ask(world, "large").change
     assert change is not None
-    assert (change.sentence, change.command.split()[7:9]) == ("ask for 40 GiB of memory instead", ["--memory", "40Gi"])
+    assert (change.sentence, change.command) == ("ask for 40 GiB of memory instead", "kaiwo set large memory=40Gi")
 
 
 # Plugins

@@ -4,11 +4,15 @@ import re
 from collections import Counter
 from itertools import combinations
 
+import pytest
+
 from kaiwo.explain import why
 from kaiwo.explain.obstacle_order import Lasting, lasting
 from kaiwo.explain.possible_changes import ChangeKind
 from kaiwo.model.affinity import VENDOR_LABEL, NodeRule
-from kaiwo.model.events import ReservationChanged
+from kaiwo.model.events import NodeChanged, ReservationChanged
+from kaiwo.model.gpus.gpu import Gpu
+from kaiwo.model.node import Node
 from kaiwo.model.obstacle import Reason, WhyVerdict
 from kaiwo.model.request import Request
 from kaiwo.model.reservation import Reservation, ReservationOwner
@@ -97,6 +101,40 @@ def test_a_reserved_node_that_is_too_small_is_not_blamed_by_work_without_gpus() 
     world.submit("new", request=Request(cpu_milli=4_000)).settle()
     answer = why(world.state, NEW, world.policy, world.now_s)
     assert [each.obstacle.reason for each in answer.obstacles] == [Reason.NOT_ENOUGH_CPU]
+
+
+@pytest.mark.parametrize("gpu_milli", [1_000, 250])
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_nodes_with_gpus_that_are_too_small_are_told_whatever_other_nodes_have(
+    gpu_milli: int, is_reserved: bool
+) -> None:
+    """An empty cluster said "no node has everything free at once; wait for running work to end"."""
+    world = World(nodes=0).node("cpu", cpu_milli=64_000, gpus=0).node("small", cpu_milli=8_000, gpus=2).queue("lab")
+    if is_reserved:
+        world.tell(ReservationChanged(Reservation("night", 2, owner=ReservationOwner("lab"))))
+    world.settle()
+    world.submit("new", request=Request(cpu_milli=16_000, gpus=1, gpu_milli=gpu_milli)).settle()
+    (found,) = why(world.state, NEW, world.policy, world.now_s).obstacles
+    assert (found.obstacle.reason, lasting(found.obstacle)) == (Reason.NOT_ENOUGH_CPU, Lasting.PERMANENT)
+    assert found.sentence == "it asks for 16 CPUs on one node, but the largest node that it may use has 8 CPUs"
+    assert found.remedy == "ask for 8 CPUs or less; waiting does not help"
+
+
+def test_a_gang_whose_gpus_are_all_unhealthy_is_told_so_first() -> None:
+    sick = tuple(Gpu(f"gpu-{at}", "MI300X", 196_608, healthy=False) for at in range(8))
+    world = World(nodes=0)
+    world.tell(NodeChanged(Node("node-0", 64_000, 65_536, gpus=sick)))
+    world.submit("new", pods=3, gpus_each=2).settle()
+    found = why(world.state, NEW, world.policy, world.now_s).obstacles
+    assert [each.obstacle.reason for each in found] == [Reason.GPU_UNHEALTHY, Reason.GANG]
+
+
+def test_a_node_with_gpus_that_is_large_enough_but_busy_is_waited_for() -> None:
+    world = World(nodes=0).node("cpu", cpu_milli=64_000, gpus=0).node("small", cpu_milli=16_000, gpus=2)
+    world.submit("old", request=Request(cpu_milli=12_000, gpus=1)).settle()
+    world.submit("new", request=Request(cpu_milli=16_000, gpus=1)).settle()
+    found = why(world.state, NEW, world.policy, world.now_s).obstacles
+    assert Lasting.PERMANENT not in [lasting(each.obstacle) for each in found]
 
 
 def test_a_closed_node_is_not_blamed_where_all_nodes_together_are_too_few() -> None:

@@ -23,7 +23,7 @@ def test_a_leaf_that_is_too_small_even_when_empty() -> None:
     assert "wait" not in obstacle.remedy
     assert found.change is not None
     assert found.change.kind is ChangeKind.LOOSER_LEVEL
-    assert "--required-level spine" in found.change.command
+    assert "required-level=spine" in found.change.command
 
 
 def test_the_looser_level_is_named_even_while_the_cluster_is_busy() -> None:

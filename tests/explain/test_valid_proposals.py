@@ -1,4 +1,4 @@
-"""What `why` proposes comes in by the door: typed again with all other flags kept, it is let in, and it starts.
+"""What `why` proposes comes in by the door: set in place, or typed again with all other flags kept, it starts.
 
 The states are made of command lines. A proposal's flags take the place of those that were typed, the command line's own
 parser makes the form of them, the form is read as the server reads it, and admission looks at it as at any other.
@@ -13,6 +13,7 @@ import click
 from msgspec.structs import replace
 
 from kaiwo.cli.name_completion import current_user
+from kaiwo.cli.verbs.workloads.set_fields import _field
 from kaiwo.cli.verbs.workloads.submit import submit
 from kaiwo.cli.workload_options import make_form
 from kaiwo.clusters.queue_access import check_queue_access
@@ -22,6 +23,7 @@ from kaiwo.explain.possible_changes import SHARED_WHOLE, QueueBoundRef, raised
 from kaiwo.explain.verify_change import WhatIf
 from kaiwo.manifests import parse
 from kaiwo.manifests.kinds.object_metadata import ManifestDefaults
+from kaiwo.manifests.workload_change import apply_change, raised_fields
 from kaiwo.model.events import NodeChanged, QueueChanged, WorkloadChanged, WorkloadGone
 from kaiwo.model.gpus.gpu import SHARED_MILLI, TIME_SLICING, Gpu
 from kaiwo.model.node import Node
@@ -58,6 +60,14 @@ def proposed_flags(answer: Why) -> Flags:
         else:
             flags[list(flags)[-1]] = word
     return flags
+
+
+def proposed_fields(answer: Why) -> dict[str, Any]:
+    """What `kaiwo set` sends for the proposal."""
+    assert answer.change is not None
+    name, *words = shlex.split(answer.change.command.removeprefix("kaiwo set "))
+    assert name == answer.workload.removeprefix("default/")
+    return dict(_field(word) for word in words)
 
 
 def typed_again(flags: Flags, new: Flags) -> Flags:
@@ -143,8 +153,21 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
     seen: dict[str, int] = {}
     for seed, world, name, flags in waiting_states((60 if IS_QUICK else 400) * SIZE):
         answer = why(world.state, f"default/{name}", world.policy, world.now_s)
-        if answer.change is None or not answer.change.command.startswith(f"kaiwo cancel {name} "):
+        if answer.change is None or not answer.change.command.startswith(
+            (f"kaiwo cancel {name} ", f"kaiwo set {name} ")
+        ):
             check_others(world, name)
+            continue
+        if answer.change.command.startswith("kaiwo set"):
+            new = proposed_fields(answer)
+            before = world.state.workloads[f"default/{name}"]
+            changed = apply_change(new, before, world.now_s, [])
+            assert not raised_fields(before, changed)  # its user may do that
+            assert is_let_in(world, changed), (seed, name, flags, answer.change)
+            world.tell(WorkloadGone(changed.name), WorkloadChanged(changed)).decide()
+            assert world.is_running(name), (seed, name, flags, answer.change)
+            for field in new:
+                seen[field] = seen.get(field, 0) + 1
             continue
         new = proposed_flags(answer)
         again = read(name, typed_again(flags, new), world.now_s)
@@ -154,8 +177,7 @@ def test_a_proposal_typed_with_all_other_flags_kept_is_let_in_and_starts() -> No
         assert world.is_running(name), (seed, name, flags, answer.change)
         for flag in new:
             seen[flag] = seen.get(flag, 0) + 1
-    flags_due = {"--pods", "--min-pods", "--gpus", "--devices", "--fraction", "--gpu-memory", "--cpu", "--queue"}
-    flags_due.add("--shared")
+    flags_due = {"pods", "minPods", "gpus", "gpuDevices", "gpuFraction", "gpuMemory", "cpu", "queue", "--shared"}
     assert IS_QUICK or flags_due <= set(seen), seen
 
 
@@ -185,7 +207,7 @@ def test_elastic_work_is_told_of_the_pods_that_it_starts_with() -> None:
     world = World().queue("default", gpu_limit=1_000)
     change = answered(world, "w3", {"--gpus": "1", "--pods": "4", "--min-pods": "2"}).change
     assert change.sentence == "let it start with 1 pod instead"
-    assert change.command == "kaiwo cancel w3 && kaiwo submit w3 --min-pods 1 ..."
+    assert change.command == "kaiwo set w3 min-pods=1"
 
 
 def test_shares_on_several_devices_are_told_of_devices() -> None:
@@ -193,7 +215,7 @@ def test_shares_on_several_devices_are_told_of_devices() -> None:
     assert answer.answer == "w5 is waiting: it asks for 12 devices on one node, but the largest node has 8 devices"
     assert answer.obstacles[0].remedy == "ask for 8 devices or fewer; waiting does not help"
     assert answer.change.sentence == "ask for 8 devices per pod instead"
-    assert answer.change.command == "kaiwo cancel w5 && kaiwo submit w5 --devices 8 ..."
+    assert answer.change.command == "kaiwo set w5 devices=8"
 
 
 def test_whole_gpus_that_others_may_use_are_told_of_gpus() -> None:
@@ -206,21 +228,40 @@ def test_whole_gpus_that_others_may_use_are_told_of_gpus() -> None:
     world.settle()
     change = answered(world, "w7", {"--gpus": "2", "--shared": "", "--priority": "0"}).change
     assert change.sentence == "ask for a fraction of 0.3 of each of 2 GPUs instead"
-    assert change.command == "kaiwo cancel w7 && kaiwo submit w7 --fraction 0.3 --devices 2 ..."
+    assert change.command == "kaiwo set w7 fraction=0.3"
 
 
 def test_the_door_makes_of_whole_shared_gpus_what_is_taken_for_them_here() -> None:
     assert (SHARED_MILLI, TIME_SLICING) == SHARED_WHOLE
 
 
-def test_work_from_a_file_with_named_sub_groups_is_given_no_flags() -> None:
+def test_work_with_one_named_sub_group_is_set_and_that_with_several_is_changed_in_its_file() -> None:
     world = World().queue("default", gpu_limit=1_000)
-    form = {"name": "w", "gpus": 1, "subGroups": [{"name": "replica", "pods": 2}]}
-    ((workload, _),) = parse(form).submissions
-    world.tell(WorkloadChanged(workload)).settle()
-    change = why(world.state, "default/w", world.policy, world.now_s).change
-    assert change is not None
-    assert (change.sentence, change.command) == ("ask for 1 pod instead", "")
+    replica, worker = {"name": "replica", "pods": 2}, {"name": "worker", "pods": 1}
+    for name, groups, sentence, command in (
+        ("w", [replica], "ask for 1 pod instead", "kaiwo set w pods=1"),
+        ("v", [replica, worker], "", ""),
+    ):
+        ((workload, _),) = parse({"name": name, "gpus": 1, "subGroups": groups}).submissions
+        world.tell(WorkloadChanged(workload)).settle()
+        change = why(world.state, f"default/{name}", world.policy, world.now_s).change
+        assert change is not None
+        assert sentence in change.sentence
+        assert change.command == command or change.kind != "smaller-size"
+        if command:
+            assert apply_change({"pods": 1}, workload, 0, []).roles[0].count == 1
+
+
+def test_another_model_is_set_and_keeps_the_size() -> None:
+    world = World()
+    answer = answered(world, "m", {"--gpus": "2", "--model": "H100"})
+    assert answer.change.command == "kaiwo set m model=MI300X"
+    changed = apply_change(proposed_fields(answer), world.state.workloads["default/m"], 0, [])
+    assert (changed.roles[0].request.gpus, changed.roles[0].request.gpu_models) == (2, ("MI300X",))
+    any_model = apply_change({"gpuModels": None}, changed, 0, [])
+    assert (any_model.roles[0].request.gpus, any_model.roles[0].request.gpu_models) == (2, ())
+    two = apply_change({"gpuModels": "MI300X,MI250X"}, changed, 0, [])
+    assert two.roles[0].request.gpu_models == ("MI250X", "MI300X")
 
 
 def test_the_flags_of_the_command_line_are_the_ones_that_are_read_here() -> None:

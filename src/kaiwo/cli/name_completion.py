@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -88,17 +88,69 @@ def expand_name(server: "ApiClient", name: str, states: Sequence[str] = ()) -> l
 
     if not is_pattern(name):
         return [full_name(name)]
-    if match := _INDICES.fullmatch(full_name(name)):
-        from kaiwo.manifests.text.field_errors import FieldPath
-        from kaiwo.manifests.values.names import read_array
-
-        return [f"{match[1]}-{index}" for index in read_array(match[2], FieldPath("", name)).indices]
+    if chosen := chosen_tasks(name):
+        there = array_members(server, chosen.array)
+        if not there:
+            raise NotFoundError(f"there is no array {short_name(chosen.array)}; see: kaiwo get workloads")
+        members = set(array_members(server, chosen.array, states) if states else there)
+        found = [task for task in chosen.names if task in members]
+        if not found:
+            in_states = f" that is {' or '.join(states)}" if states else ""
+            array, asked = short_name(chosen.array), short_name(full_name(name))
+            raise NotFoundError(
+                f"array {array} has no task {asked}{in_states}; list them with: kaiwo get workloads {array} --tasks"
+            )
+        return found
     array = full_name(name).removesuffix("-*")
     found = ([] if is_pattern(array) else array_members(server, array, states)) or match_names(server, name, states)
     if not found:
         in_states = f" that is {' or '.join(states)}" if states else ""
         raise NotFoundError(f"no workload{in_states} matches {name}; see: kaiwo get workloads")
     return found
+
+
+class ChosenTasks(NamedTuple):
+    """`sweep[0-9]`: the full name of the array, and those of the chosen tasks, which may not exist."""
+
+    array: str
+    names: list[str]
+
+
+def chosen_tasks(name: str) -> ChosenTasks | None:
+    """None: the name chooses no tasks of an array by index."""
+    match = _INDICES.fullmatch(full_name(name))
+    if match is None:
+        return None
+    from kaiwo.manifests.text.field_errors import FieldPath
+    from kaiwo.manifests.values.names import read_array
+
+    return ChosenTasks(match[1], [f"{match[1]}-{index}" for index in read_array(match[2], FieldPath("", name)).indices])
+
+
+def by_array(items: Sequence[dict[str, Any]]) -> list[str]:
+    """The names of listed workloads; several tasks of an array become one name, such as `default/sweep[2,4-9]`."""
+    indices: dict[str, list[int]] = {}
+    for item in items:
+        name, labels = str(item["name"]), item.get("labels") or {}
+        array = f"{name.partition('/')[0]}/{labels.get(ARRAY_LABEL, '')}"
+        index = str(labels.get(INDEX_LABEL, ""))
+        is_task = index.isdecimal() and name == f"{array}-{index}"
+        indices.setdefault(array if is_task else name, []).extend([int(index)] if is_task else ())
+    return [
+        name if not found else f"{name}-{found[0]}" if len(found) == 1 else f"{name}[{_spans(sorted(found))}]"
+        for name, found in indices.items()
+    ]
+
+
+def _spans(indices: Sequence[int]) -> str:
+    """`0-3,7`."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def resolve_workloads(server: "ApiClient", name: str) -> list[str]:
@@ -138,6 +190,11 @@ def is_array_pattern(server: "ApiClient", full: str) -> bool:
 
 def match_names(server: "ApiClient", pattern: str, states: Sequence[str]) -> list[str]:
     """The full names of workloads in these states that match; in other namespaces only where the pattern says so."""
+    return [str(item["name"]) for item in match_workloads(server, pattern, states)]
+
+
+def match_workloads(server: "ApiClient", pattern: str, states: Sequence[str]) -> list[dict[str, Any]]:
+    """The same as plain data, ordered by name."""
     from fnmatch import fnmatchcase
 
     from kaiwo.api.views.answers import Page
@@ -147,13 +204,13 @@ def match_names(server: "ApiClient", pattern: str, states: Sequence[str]) -> lis
     query: dict[str, Any] = {"limit": PAGE_SIZE, **({"q": literal} if literal else {})}
     if states:
         query["state"] = ",".join(states)
-    found: list[str] = []
+    whole = f"{namespace}/{base}".replace("[", "[[]")
+    found: list[dict[str, Any]] = []
     while True:
         page = server.decode(server.get("/workloads", query), Page[dict[str, Any]])
-        names = (str(item["name"]) for item in page.items)
-        found += [name for name in names if fnmatchcase(name, f"{namespace}/{base}".replace("[", "[[]"))]
+        found += [item for item in page.items if fnmatchcase(str(item["name"]), whole)]
         if not page.next:
-            return sorted(found)
+            return sorted(found, key=lambda item: str(item["name"]))
         query["after"] = page.next
 
 

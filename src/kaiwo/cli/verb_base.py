@@ -50,8 +50,12 @@ class VerbGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
         is_command = args[0] in self.commands or args[0].startswith("-")
         if self._describe and not is_command and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
             known = ", ".join(self.commands)
-            raise click.UsageError(f"'{args[0]}' is not one of {known}; did you mean: {self._describe} {args[0]}", ctx)
+            near = get_close_matches(args[0], self.commands, 1, 0.7)
+            meant = f"{ctx.command_path} {near[0]}" if near else f"{self._describe} {args[0]}"
+            raise click.UsageError(f"'{args[0]}' is not one of {known}; did you mean: {meant}", ctx)
         return super().resolve_command(ctx, args)
 
 

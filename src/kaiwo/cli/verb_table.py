@@ -83,6 +83,17 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "completion": ("start.completion", "Print a shell completion script."),
     },
 }
+# What people type who come from Slurm, kubectl or a shell.
+MEANT = {
+    "squeue": "get workloads", "qstat": "get workloads", "ps": "get workloads", "ls": "get workloads",
+    "list": "get workloads", "jobs": "get workloads", "workloads": "get workloads", "pods": "get workloads",
+    "sinfo": "nodes", "node": "nodes", "sbatch": "submit", "create": "submit", "qsub": "submit", "srun": "run",
+    "salloc": "run", "exec": "run", "scancel": "cancel", "qdel": "cancel", "kill": "cancel", "stop": "cancel",
+    "rm": "cancel", "scontrol": "set", "edit": "set", "update": "set", "patch": "set", "sacct": "history",
+    "events": "history", "sprio": "why", "explain": "why", "sshare": "share", "sreport": "report", "queues": "queue",
+    "gpu": "gpus", "resume": "release", "suspend": "hold", "cordon": "nodes cordon", "uncordon": "nodes uncordon",
+    "drain": "nodes drain", "rollout": "requeue", "restart": "requeue", "info": "describe", "show": "describe",
+}  # fmt: skip
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -114,7 +125,7 @@ class VerbTable(click.Group):
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches
 
-        near = get_close_matches(args[0], ENTRIES, 1, 0.6)
+        near = [MEANT[args[0]]] if args[0] in MEANT else get_close_matches(args[0], ENTRIES, 1, 0.6)
         hint = f"did you mean: kaiwo {near[0]}" if near else "list all verbs with: kaiwo --help"
         raise click.UsageError(f"unknown verb '{args[0]}'; {hint}", ctx)
 

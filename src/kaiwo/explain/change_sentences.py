@@ -22,7 +22,6 @@ from kaiwo.explain.possible_changes import (
 )
 from kaiwo.model.amounts import amount
 from kaiwo.model.network.level_groups import levels_of
-from kaiwo.model.request import Request
 from kaiwo.model.workload import Role, Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 
@@ -45,7 +44,12 @@ def propose(state: ClusterState, name: str, change: PossibleChange, remark: str 
 
 
 def propose_in_kubernetes(proposal: Proposal) -> Proposal:
-    """The same for a cluster whose work is managed with kubectl: `kaiwo submit` is refused there."""
+    """The same for a cluster whose work is managed with kubectl.
+
+    `kaiwo submit` is refused there, and `kaiwo set` changes only what annotations say.
+    """
+    if any(f" {field}=" in proposal.command for field in _IN_ANNOTATIONS):
+        return proposal
     queue = proposal.subject.queue if isinstance(proposal.subject, QueueBoundRef) else ""
     names = {"sentence": proposal.sentence, "subject": str(proposal.subject), "queue": queue}
     sentence, command = (text.format(**names) for text in _KUBECTL_TEXTS[ChangeKind(proposal.kind)])
@@ -65,9 +69,9 @@ def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str,
         case ChangeKind.SHARE_WITH_ANYONE, _:
             return "let anyone share its GPU", _again(name, "--share-with anyone")
         case ChangeKind.OTHER_MODEL, str(model):
-            return f"ask for {model} instead", _again(name, f"--model {quote(model)}")
+            return f"ask for {model} instead", _set(state.workloads[name], f"model={quote(model)}")
         case ChangeKind.OTHER_QUEUE, str(queue):
-            return f"submit it to queue '{queue}'", _again(name, f"--queue {queue}")
+            return f"submit it to queue '{queue}'", _set(state.workloads[name], f"queue={queue}")
         case ChangeKind.LOOSER_LEVEL, LevelRef() as looser:
             return _looser(state.workloads[name], looser)
         case ChangeKind.QUOTA, QueueBoundRef(queue, resource, model, bound) as ref:
@@ -82,56 +86,54 @@ def _words(state: ClusterState, name: str, change: PossibleChange) -> tuple[str,
 
 
 def _looser(workload: Workload, looser: LevelRef) -> tuple[str, str]:
-    """A wider level, or none; only that of the whole workload has a flag."""
+    """A wider level, or none; only that of the whole workload can be set."""
     levels = levels_of(workload)
     parts = levels.parts if levels is not None else ()
     required = next((each.constraint.required for each in parts if each.name == looser.part), "")
     whose = f" of '{looser.part}'" if looser.part else ""
-    has_flag = not looser.part and bool(workload.required_level)
+    is_field = not looser.part and bool(workload.required_level)
     if looser.level:
         text = f"let the pods{whose} run in one {looser.level} instead of one {required}"
-        flag = f"--required-level {quote(looser.level)}"
+        fields = f"required-level={quote(looser.level)}"
     else:
         text = f"only prefer that the pods{whose} run in one {required}"
-        flag = f"--preferred-level {quote(required)}"
-    return text, _again(workload.name, flag) if has_flag else ""
+        fields = "required-level=" + ("" if workload.preferred_level else f" preferred-level={quote(required)}")
+    return text, f"kaiwo set {short_name(workload.name)} {fields}" if is_field else ""
 
 
 def _smaller(workload: Workload, size: RoleSize, value: int) -> tuple[str, str]:
     role = next(role for role in workload.roles if role.name == size.role)
     whose = f" for role '{role.name}'" if len(workload.roles) > 1 else ""
-    what, flag = _size(role, size.dimension, value)
-    has_flags = len(workload.roles) == 1 and role.name == Role(role.request).name  # others come from files only
-    return f"{what}{whose} instead", _again(workload.name, flag) if has_flags else ""
+    if size.dimension == GPUS and is_shared_whole(role.request):  # `gpus=` alone would give it whole ones
+        flags = f"--gpus {value} --shared"
+        has_flags = len(workload.roles) == 1 and role.name == Role(role.request).name  # others come from files only
+        again = _again(workload.name, flags) if has_flags else ""
+        return f"ask for {amount(value, 'gpus')} per pod{whose} instead", again
+    what, field = _size(role, size.dimension, value)
+    return f"{what}{whose} instead", _set(workload, field)
 
 
 def _size(role: Role, dimension: str, value: int) -> tuple[str, str]:
-    """The smaller size in words, and as a flag."""
+    """The smaller size in words, and as a field."""
+    request = role.request
     if dimension == PODS and role.minimum >= 0:
-        return f"let it start with {amount(value, 'pods')}", f"--min-pods {value}"
-    if dimension in (GPUS, SHARE) and is_shared_whole(role.request):
-        return _shared_whole(role.request, dimension, value)
-    if dimension == GPUS and not role.request.is_exclusive:
-        return f"ask for {amount(value, 'devices')} per pod", f"--devices {value}"
-    if dimension == GPUS and role.request.is_partition:
-        return f"ask for {value} partition{'s' if value > 1 else ''} per pod", f"--gpus {value}"
-    what, flag = {
-        PODS: (amount(value, "pods"), f"--pods {value}"),
-        GPUS: (f"{amount(value, 'gpus')} per pod", f"--gpus {value}"),
-        SHARE: (f"{value / 1000:g} of a GPU", f"--fraction {value / 1000:g}"),
-        GPU_MEMORY: (f"{amount(value, 'mib')} of a GPU", f"--gpu-memory {value}"),
-        CPU: (amount(value, "milli-cpu"), f"--cpu {_typed(value, 1000, '', 'm')}"),
-        MEMORY: (f"{amount(value, 'mib')} of memory", f"--memory {_typed(value, 1024, 'Gi', 'Mi')}"),
+        return f"let it start with {amount(value, 'pods')}", f"min-pods={value}"
+    if dimension == GPUS and not request.is_exclusive:
+        return f"ask for {amount(value, 'devices')} per pod", f"devices={value}"
+    if dimension == GPUS and request.is_partition:
+        return f"ask for {value} partition{'s' if value > 1 else ''} per pod", f"gpus={value}"
+    if dimension == SHARE and is_shared_whole(request):
+        each = f"each of {request.gpus} GPUs" if request.gpus > 1 else "a GPU"
+        return f"ask for a fraction of {value / 1000:g} of {each}", f"fraction={value / 1000:g}"
+    what, field = {
+        PODS: (amount(value, "pods"), f"pods={value}"),
+        GPUS: (f"{amount(value, 'gpus')} per pod", f"gpus={value}"),
+        SHARE: (f"{value / 1000:g} of a GPU", f"fraction={value / 1000:g}"),
+        GPU_MEMORY: (f"{amount(value, 'mib')} of a GPU", f"gpu-memory={value}"),
+        CPU: (amount(value, "milli-cpu"), f"cpu={_typed(value, 1000, '', 'm')}"),
+        MEMORY: (f"{amount(value, 'mib')} of memory", f"memory={_typed(value, 1024, 'Gi', 'Mi')}"),
     }[dimension]
-    return f"ask for {what}", flag
-
-
-def _shared_whole(request: Request, dimension: str, value: int) -> tuple[str, str]:
-    """Fewer whole GPUs that others may use, or less of each; the flags replace all other GPU flags."""
-    if dimension == GPUS:
-        return f"ask for {amount(value, 'gpus')} per pod", f"--gpus {value} --shared"
-    each = f"each of {request.gpus} GPUs" if request.gpus > 1 else "a GPU"
-    return f"ask for a fraction of {value / 1000:g} of {each}", f"--fraction {value / 1000:g} --devices {request.gpus}"
+    return f"ask for {what}", field
 
 
 def _typed(value: int, many: int, large: str, small: str) -> str:
@@ -139,11 +141,20 @@ def _typed(value: int, many: int, large: str, small: str) -> str:
     return f"{value}{small}" if value % many else f"{value // many}{large}"
 
 
+def _set(workload: Workload, field: str) -> str:
+    """Changed in place, it keeps its age. Work with several kinds of pods is changed in its file only."""
+    is_sized = field.partition("=")[0] != "queue"
+    if is_sized and (len(workload.roles) > 1 or workload.groups):
+        return ""
+    return f"kaiwo set {short_name(workload.name)} {field}"
+
+
 def _again(name: str, flag: str) -> str:
-    """A workload cannot be changed in place: it is cancelled and submitted again."""
+    """For what cannot be changed in place: it is cancelled and submitted again."""
     return f"kaiwo cancel {short_name(name)} && kaiwo submit {short_name(name)} {flag} ..."
 
 
+_IN_ANNOTATIONS = ("queue", "fraction", "required-level")
 _IN_MANIFEST = ("{sentence}: change its manifest, and create it again", REPLACE)
 _KUBECTL_TEXTS = {  # the sentence and the command
     ChangeKind.SHARE_WITH_ANYONE: ("{sentence}: remove kaiwo.ai/gpu-share-with from its manifest", REPLACE),

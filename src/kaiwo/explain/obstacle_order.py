@@ -49,6 +49,8 @@ def lasting(o: Obstacle) -> Lasting:
         return Lasting.HELD
     if isinstance(o.facts, SizeBound) and o.facts.larger is LargerNodes.LARGE_ENOUGH:
         return Lasting.DETAIL  # it fits where it may not run now
+    if o.facts == GangBound(GangLimit.CLUSTER) and not o.have:
+        return Lasting.DETAIL  # it follows from what each of its pods lacks, which may be repaired
     if is_permanent(o) or o.reason in _PERMANENT or isinstance(o.facts, _PERMANENT_FACTS) or _is_beyond(o):
         return Lasting.PERMANENT
     if o.facts == GangBound(GangLimit.ALLOWED_NODES):

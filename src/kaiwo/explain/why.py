@@ -145,10 +145,12 @@ def _without_change(what_if: WhatIf, found: ChangeSearch) -> tuple[WhyVerdict, s
         case WhyVerdict.NOT_TRIED_YET:
             return found.verdict, "The next cycle will try it; ask again in a moment."
         case WhyVerdict.UNDECIDED:
-            text = (
-                f"Undecided: not every possible change was tried. None of the {found.tried} that were tried would "
-                "start it now without evicting other work."
-            )
+            text = "Undecided: not every possible change was tried."
+            if found.tried:
+                some = (
+                    f"None of the {found.tried} that were tried would" if found.tried > 1 else "One was, and would not"
+                )
+                text += f" {some} start it now without evicting other work."
         case _:
             text = (
                 "No single change of its size, GPU model, queue, limit or quota, and no single workload that you "

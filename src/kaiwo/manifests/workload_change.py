@@ -22,7 +22,8 @@ from kaiwo.model.workload import Role, Workload
 from kaiwo.model.workload_fields import FIELDS
 
 GPU_FIELDS = ("gpus", "gpuFraction", "gpuMemory", "gpuDevices")
-SIZE_FIELDS = (*GPU_FIELDS, "cpu", "memory", "pods", "minPods")
+MODELS = "gpuModels"
+SIZE_FIELDS = (*GPU_FIELDS, MODELS, "cpu", "memory", "pods", "minPods")
 SETTINGS = {field.short: field for field in FIELDS}
 CHANGEABLE = ("priority", "queue", "hold", *SIZE_FIELDS, *SETTINGS)
 WHILE_RUNNING = ("priority", "time", "estimate")
@@ -106,7 +107,7 @@ def _only_role(workload: Workload, field: str) -> Role:
 
 def _resized(size: Mapping[str, Any], role: Role, owner: str, warnings: list[str]) -> Role:
     request = role.request
-    if any(name in size for name in GPU_FIELDS):
+    if any(name in size for name in (*GPU_FIELDS, MODELS)):
         request = _with_gpus(size, request, owner, warnings)
     if "cpu" in size:
         request = replace(request, cpu_milli=_read(size, "cpu", owner, quantities.read_cpu_milli))
@@ -124,7 +125,7 @@ def _resized(size: Mapping[str, Any], role: Role, owner: str, warnings: list[str
 
 
 def _with_gpus(size: Mapping[str, Any], request: Request, owner: str, warnings: list[str]) -> Request:
-    """A share given beside whole GPUs replaces them, and whole GPUs replace a share; models and method stay."""
+    """A share given beside whole GPUs replaces them, and whole GPUs replace a share; what is not named stays."""
     is_share = any(size.get(name) is not None for name in GPU_FIELDS[1:])
     if "gpus" in size and is_share:
         raise FieldPath(owner, "gpus").error("asks for whole GPUs beside a share of one; give one of the two")
@@ -133,6 +134,7 @@ def _with_gpus(size: Mapping[str, Any], request: Request, owner: str, warnings: 
     fraction = request.fraction_milli or None if keeps_share else None
     memory = request.gpu_mib or None if keeps_share else None
     devices = request.gpus if keeps_share else None
+    whole = 0 if had_share or is_share else request.gpus
     if "gpuFraction" in size:
         fraction = _read_or_none(size, "gpuFraction", owner, quantities.read_fraction_milli)
     if "gpuMemory" in size:
@@ -141,11 +143,11 @@ def _with_gpus(size: Mapping[str, Any], request: Request, owner: str, warnings: 
         path = FieldPath(owner, "gpuDevices")
         devices = check_integer(_required(size, path), path, 1, quantities.MAX_GPUS)
     written = WrittenGpus(
-        whole=_read(size, "gpus", owner, _whole_gpus) if "gpus" in size else 0,
+        whole=_read(size, "gpus", owner, _whole_gpus) if "gpus" in size else whole,
         fraction_milli=fraction,
         memory_mib=memory,
         devices=devices,
-        models=request.gpu_models,
+        models=_models(size[MODELS], FieldPath(owner, MODELS)) if MODELS in size else request.gpu_models,
         partition="" if fraction or memory else request.partition,
         isolation=request.isolation if fraction or memory else "",
         least_grade=request.least_grade,
@@ -154,6 +156,14 @@ def _with_gpus(size: Mapping[str, Any], request: Request, owner: str, warnings: 
     )
     names = GpuFieldNames(owner, "gpus", "gpuFraction", "gpuMemory", "gpuDevices", "gpuModels")
     return replace(request, **resolve_gpus(written, names, warnings)._asdict())
+
+
+def _models(value: object, path: FieldPath) -> tuple[str, ...]:
+    """None: any model."""
+    names = value.split(",") if isinstance(value, str) else value or []
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise path.error(f"is {show(value)}; write models like MI300X,MI250X")
+    return tuple(dict.fromkeys(names))
 
 
 def _whole_gpus(value: object, path: FieldPath) -> int:

@@ -134,7 +134,7 @@ def test_why_proposes_the_looser_level_that_would_start_it() -> None:
     assert change is not None
     assert (change.kind, change.by) == ("looser-level", "researcher")
     assert change.sentence == "let the pods run in one spine instead of one leaf"
-    assert change.command == "kaiwo cancel train && kaiwo submit train --required-level spine ..."
+    assert change.command == "kaiwo set train required-level=spine"
 
 
 def test_why_proposes_to_prefer_a_level_that_no_wider_one_can_replace() -> None:
@@ -143,7 +143,7 @@ def test_why_proposes_to_prefer_a_level_that_no_wider_one_can_replace() -> None:
     change = why(world.state, "default/train", world.policy, world.now_s).change
     assert change is not None
     assert change.sentence == "only prefer that the pods run in one leaf"
-    assert change.command.endswith("--preferred-level leaf ...")
+    assert change.command == "kaiwo set train required-level= preferred-level=leaf"
 
 
 def test_why_names_the_part_whose_level_is_too_tight() -> None:

@@ -41,6 +41,7 @@ WORKLOAD_PARAMS = (
     Param("state", "choices", "Only in this state; repeat it, or give several with commas.", choices=STATES),
     Param("queue", "text", "Only of this queue and those below it."),
     Param("user", "text", "Only of this user."),
+    Param("namespace", "text", "Only in this namespace."),
     Param("node", "text", "Only what has pods on this node."),
     LABEL,
     TEXT,
@@ -62,7 +63,9 @@ class Listing(msgspec.Struct, frozen=True):
     needs_queues: bool = False  # to be called after `overview.fresh_queues`
 
 
-COUNT_PARAMS = tuple(each for each in WORKLOAD_PARAMS if each.name in ("state", "queue", "user", "node", "label", "q"))
+COUNT_PARAMS = tuple(
+    each for each in WORKLOAD_PARAMS if each.name in ("state", "queue", "user", "namespace", "node", "label", "q")
+)
 
 
 def workload_query(query: dict[str, Any]) -> WorkloadQuery:
@@ -71,6 +74,7 @@ def workload_query(query: dict[str, Any]) -> WorkloadQuery:
         states=tuple(WorkloadState(state) for state in query["state"]),
         queue=query["queue"] or "",
         user=query["user"] or "",
+        namespace=query["namespace"] or "",
         node=query["node"] or "",
         labels=label_pairs(query["label"]),
         text=query["q"] or "",

@@ -13,7 +13,7 @@ from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import EndpointCall, Route
 from kaiwo.api.http.problems import JSON, invalid, translate
 from kaiwo.api.http.request_body import Body
-from kaiwo.api.routes.array_names import NamedTasks, expand_names
+from kaiwo.api.routes.array_names import MAX_HINTS, NamedTasks, expand_names, with_meant_name
 from kaiwo.api.routes.submissions import workload_summary
 from kaiwo.api.security.own_work import may_use, only_of
 from kaiwo.api.security.roles import Right
@@ -73,6 +73,8 @@ def _answer(call: EndpointCall, name: str, results: Mapping[str, ChangedWorkload
     result = results[name]
     if isinstance(result, KaiwoError):
         call.trail.refused(f"workload/{name}", str(result))
+        if len(results) <= MAX_HINTS:
+            result = with_meant_name(call.context.live.cluster, name, result)
         return ActionResult(name, "", translate(result).problem)
     call.trail.changed(f"workload/{name}", _summary(result.before), _summary(result.after))
     changes = _changes(result)
@@ -125,13 +127,26 @@ def _changes(changed: ChangedWorkload) -> list[str]:
         if old == new or field.name in _FOLLOWS_A_RELEASE:
             continue
         if field.name == "roles":
-            found.append(f"size {describe_workload(before)} -> {describe_workload(after)}")
+            found += _resizes(before, after)
         elif field.name == "held":
             found.append("held" if new else "released")
         else:
             short = next((each.short for each in FIELDS if each.name == field.name), field.name)
             found.append(f"{short} {_words(short, old)} -> {_words(short, new)}")
     return found
+
+
+def _resizes(before: Workload, after: Workload) -> list[str]:
+    """`size 4 GPUs -> 2 GPUs`, `model H100 -> any`."""
+    found = []
+    for what, of in (("size", describe_workload), ("model", _models)):
+        if of(before) != of(after):
+            found.append(f"{what} {of(before)} -> {of(after)}")
+    return found
+
+
+def _models(workload: Workload) -> str:
+    return ",".join(dict.fromkeys(model for role in workload.roles for model in role.request.gpu_models)) or "any"
 
 
 def _words(short: str, value: object) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from msgspec.structs import replace
 from kaiwo import explain
 from kaiwo.api.context import wait_until_visible
 from kaiwo.api.endpoint import EndpointCall, Route
-from kaiwo.api.http.problems import JSON, invalid, quote, similar_name, translate
+from kaiwo.api.http.problems import JSON, invalid, quote, translate
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.http.request_body import Body, read_fields
 from kaiwo.api.presenters.list_pages import COUNT_PARAMS, WORKLOAD_PARAMS, list_page, workload_query
@@ -29,7 +28,7 @@ from kaiwo.api.presenters.workload_view import (
     workload_counts,
     workload_detail,
 )
-from kaiwo.api.routes.array_names import NamedTasks, expand_names
+from kaiwo.api.routes.array_names import MAX_HINTS, NamedTasks, expand_names, meant_name, with_meant_name
 from kaiwo.api.security.own_work import check_change, check_sight, conceal, may_change, only_of
 from kaiwo.api.views.answers import Outcome, Page
 from kaiwo.api.views.workloads import (
@@ -50,7 +49,6 @@ from kaiwo.explain.progress_sentences import progress_words
 from kaiwo.forecast.expected_starts import ExpectedStart
 from kaiwo.manifests import read_json
 from kaiwo.manifests.text.field_errors import FieldPath
-from kaiwo.manifests.values.names import ARRAY_LABEL
 from kaiwo.manifests.values.progress import FIELDS as PROGRESS_FIELDS
 from kaiwo.manifests.values.progress import read_progress
 from kaiwo.manifests.values.timestamps import read_past_timestamp_s
@@ -67,7 +65,6 @@ from kaiwo.snapshot.cluster_state import ClusterState
 RETRY_S = 1.0
 MAX_NAMED = 4  # domains that `why` tells of running work; `describe` has all
 SUBMISSION = Param("submission", "int", "Number of the submission of this name (default: latest).", None, 1, 10**9)
-MAX_NEAR = 1_000  # names to compare with an unknown one: takes some milliseconds
 NAMED = "/workloads/{namespace}/{name}"
 # The states of the tasks that an array's name means.
 TASK_STATES: dict[Action, tuple[WorkloadState, ...]] = {
@@ -212,34 +209,12 @@ def find_submission(call: EndpointCall) -> WorkloadRecord:
 
 def find_record(call: EndpointCall) -> WorkloadRecord:
     name = f"{call.path['namespace']}/{call.path['name']}"
+    cluster = call.context.live.cluster
     try:
-        return call.context.live.cluster.record(name)
+        return cluster.record(name)
     except NotFoundError:
-        way_out = (
-            _among_tasks(call) or _similar_name(call) or "it may have ended and been removed; see: kaiwo get workloads"
-        )
+        way_out = meant_name(cluster, name) or "it may have ended and been removed; see: kaiwo get workloads"
         raise NotFoundError(f"there is no workload {quote(name)}; {way_out}") from None
-
-
-def _among_tasks(call: EndpointCall) -> str:
-    """A hint where to look if the name is that of an array."""
-    array, namespace = call.path["name"], call.path["namespace"]
-    for record in call.context.live.cluster.records():
-        workload = record.workload
-        if workload.labels.get(ARRAY_LABEL) == array and workload.name.startswith(f"{namespace}/"):
-            task = workload.name.removeprefix(f"{namespace}/")
-            return f"it is an array: name one of its tasks, such as {task}; list them with: kaiwo get workloads {array}"
-    return ""
-
-
-def _similar_name(call: EndpointCall) -> str:
-    """A workload of the same name in another namespace, or of a similar name in this one."""
-    asked, own = call.path["name"], f"{call.path['namespace']}/"
-    names = [record.workload.name for record in call.context.live.cluster.records()]
-    near = next((name for name in names if name.endswith(f"/{asked}")), "")
-    here = (name.removeprefix(own) for name in names if name.startswith(own) and abs(len(name) - len(own + asked)) < 3)
-    near = near or similar_name(asked, islice(here, MAX_NEAR))
-    return f"did you mean '{near}'?" if near else ""
 
 
 def plain_answer(record: WorkloadRecord) -> str:
@@ -294,6 +269,8 @@ async def _act_on_all(call: EndpointCall, verb: Action) -> BulkOutcome:
             call.trail.changed(f"workload/{each.name}", before[each.name], _state_of(call, each.name))
         else:
             call.trail.refused(f"workload/{each.name}", str(refusal))
+        if refusal is not None and len(named) <= MAX_HINTS:
+            refusal = with_meant_name(call.context.live.cluster, each.name, refusal)
         results.append(_result(verb, each.name, refusal))
     return BulkOutcome(results)
 

@@ -25,7 +25,7 @@ from kaiwo.api.views.cluster import StatusView
 from kaiwo.cli.client.api_client import ApiClient
 from kaiwo.cli.lists.object_kinds import GPUS, NODES, QUEUES, RESERVATIONS, WORKLOADS, ObjectKind, find_kind
 from kaiwo.cli.lists.show_list import ListRequest, fetch_list, filter_and_sort, list_lines
-from kaiwo.cli.output.table_layout import cut
+from kaiwo.cli.output.table_layout import cut, display_width, fold
 from kaiwo.model.amounts import count, thousandths
 from kaiwo.model.errors import KaiwoError
 
@@ -89,7 +89,7 @@ class TopScreen:
         """The whole screen."""
         self._size = (columns, rows)
         room = max(1, rows - 2)
-        body = self._text_lines(room) if self.text is not None else self._list_lines(columns, room)
+        body = self._text_lines(columns, room) if self.text is not None else self._list_lines(columns, room)
         body += [("", "")] * (room - len(body))
         shown = [("bold", self._title()), *body[:room], self._footer()]
         ends = ["\n"] * (len(shown) - 1) + [""]
@@ -128,10 +128,12 @@ class TopScreen:
             ("reverse" if first + at == self.selected else "", row.ljust(columns)) for at, row in enumerate(rows)
         )]  # fmt: skip
 
-    def _text_lines(self, room: int) -> Fragments:
+    def _text_lines(self, columns: int, room: int) -> Fragments:
+        """Long lines continue on the next one, as far to the right as they began."""
         assert self.text is not None
-        self.text_top = max(0, min(self.text_top, len(self.text) - room))
-        return [("", line) for line in self.text[self.text_top : self.text_top + room]]
+        lines = [part for line in self.text for part in _folded(line, columns)]
+        self.text_top = max(0, min(self.text_top, len(lines) - room))
+        return [("", line) for line in lines[self.text_top : self.text_top + room]]
 
     def _footer(self) -> tuple[str, str]:
         if self.question is not None:
@@ -234,6 +236,14 @@ async def _until_due(screen: TopScreen) -> None:
     kind, began = screen.kind, time.monotonic()
     while time.monotonic() - began < REFRESH_S and screen.kind is kind:
         await asyncio.sleep(0.05)
+
+
+def _folded(line: str, columns: int) -> list[str]:
+    if display_width(line) <= columns:
+        return [line]
+    indent = " " * min(len(line) - len(line.lstrip(" -")), columns // 2)
+    first, *rest = fold(line.strip(), max(1, columns - len(indent)))
+    return [line[: len(line) - len(line.lstrip())] + first, *(indent + part for part in rest)]
 
 
 def _screen_text(screen: TopScreen) -> Fragments:

@@ -62,12 +62,14 @@ def beside_reserved(view: View, want: Request, others: list[Obstacle]) -> list[O
     left = [each for each in others if each.reason not in hidden and (each.have or each.reason not in TOO_FEW)]
     would_serve = _would_serve(view, want)
     larger = SizeBound(LargerNodes.LARGE_ENOUGH if would_serve else LargerNodes.ALSO_TOO_SMALL)
-    if not would_serve and want.gpus and not want.reservation and not any(each.reason in TOO_FEW for each in left):
+    is_anywhere = want.gpus and not want.reservation and not any(each.reason in TOO_FEW for each in left)
+    if is_anywhere and not _would_fit(view, want).any():
         # All that it could use is reserved, and even that is too small: no reservation is to blame.
         admitted = _admitted(view, want)
         offer = availability_in(view, admitted, view.all_rows)
-        sizes = [each for each in short_of(view, admitted, view.all_rows, offer) if each.reason in TOO_FEW]
-        if sizes and is_permanent(sizes[0]):
+        short = short_of(view, admitted, view.all_rows, offer)
+        sizes = [each for each in short if each.reason in TOO_FEW or isinstance(each.facts, SizeBound)]
+        if sizes and (is_permanent(sizes[0]) or (would_serve and not left)):
             return [*sizes, *left]
     return [replace(each, facts=larger) if each.reason in TOO_FEW else each for each in left]
 

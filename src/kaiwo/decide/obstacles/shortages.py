@@ -51,7 +51,11 @@ def short_of(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> 
     resources = _resources(view, want, rows, offer)
     short = [each.obstacle for each in resources if each.most < _least(want, each.obstacle)]
     everywhere = [_as_sizes(view, rows, obstacle) for obstacle in short]
-    return everywhere or _short_beside_the_rest(view, want, rows, resources, offer)
+    if everywhere:
+        return everywhere
+    return _small_with_its_gpus(view, want, rows, resources, offer) or _short_beside_the_rest(
+        view, want, rows, resources, offer
+    )
 
 
 def too_large(view: View, want: Request, offer: NodeAvailability) -> list[Obstacle]:
@@ -139,6 +143,26 @@ def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
         case Reason.NOT_ENOUGH_EXTENDED if not isinstance(obstacle.facts, NotOffered):
             return np.array([node.extended.get(obstacle.subject, 0) for node in nodes.nodes], np.int64)
     return None
+
+
+def _small_with_its_gpus(
+    view: View, want: Request, rows: Rows, resources: list[_Resource], offer: NodeAvailability
+) -> list[Obstacle]:
+    """What nodes with such GPUs have too little of even when empty, where other nodes have none of these GPUs."""
+    fits = fits_when_empty(view, want, offer)
+    has_enough = (offer.devices[rows] >= want.gpus) & (offer.largest_mib[rows] >= want.gpu_mib)
+    if not want.gpus or fits[rows].any() or offer.devices[rows][~has_enough].any():
+        return []
+    with_gpus = rows[has_enough]
+    facts = SizeBound(LargerNodes.LARGE_ENOUGH if fits.any() else LargerNodes.ALSO_TOO_SMALL)
+    found = []
+    for resource in resources:
+        sizes = _sizes(view, resource.obstacle)
+        if sizes is None or not len(with_gpus):
+            continue
+        if (largest := int(sizes[with_gpus].max())) < resource.obstacle.need:
+            found.append(replace(resource.obstacle, have=largest, facts=facts))
+    return found
 
 
 def _short_beside_the_rest(

@@ -60,6 +60,7 @@ class WorkloadQuery(msgspec.Struct, frozen=True):
     states: tuple[WorkloadState, ...] = ()  # any of these; none: every state
     queue: str = ""  # with those below it
     user: str = ""
+    namespace: str = ""
     node: str = ""  # only what has pods there
     labels: tuple[tuple[str, str], ...] = ()  # all of these
     text: str = ""  # part of the name
@@ -186,6 +187,9 @@ def _matching(rows: WorkloadRows, query: WorkloadQuery, queues: Collection[str],
     if query.text:
         text, names = query.text.lower(), rows.names
         found = found[np.array([text in names[at].lower() for at in found.tolist()], np.bool_)]
+    if query.namespace:
+        start, names = f"{query.namespace}/", rows.names
+        found = found[np.array([names[at].startswith(start) for at in found.tolist()], np.bool_)]
     for key, value in query.labels:
         records = rows.records
         found = found[np.array([records[at].workload.labels.get(key) == value for at in found.tolist()], np.bool_)]

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shlex
+from collections import Counter
 
 import click
 
@@ -17,7 +18,7 @@ from kaiwo.cli.lists.array_tasks import read_tasks
 from kaiwo.cli.lists.object_kinds import GPUS, KINDS, NODES, QUEUES, RESERVATIONS, WORKLOADS, find_kind, require_kind
 from kaiwo.cli.lists.read_object import complete_object, read_object, server_time
 from kaiwo.cli.lists.show_list import ListRequest, print_list
-from kaiwo.cli.name_completion import complete_workload
+from kaiwo.cli.name_completion import chosen_tasks, complete_workload, expand_name
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.output.table_layout import text_columns
@@ -90,18 +91,26 @@ def describe(kind: str, name: str | None, submission: int | None, output: str) -
 
 def _describe_array(server: ApiClient, name: str, output: str) -> bool:
     """What its tasks ask for and in which state each is; False: there is no such array."""
-    tasks = read_tasks(server, full_name(name), folds=False)
+    chosen = chosen_tasks(name)
+    tasks = read_tasks(server, full_name(name) if chosen is None else chosen.array, folds=False)
+    if chosen is not None and tasks:
+        named = set(expand_name(server, name))
+        tasks = [each for each in tasks if each["name"] in named]
     if not tasks:
         return False
     if output != "table":
         printing.print_data({"items": tasks, "total": len(tasks), "next": ""}, output)
         return True
-    (row,) = server.convert(read_tasks(server, full_name(name), folds=True), list[WorkloadView])
+    (row,) = server.convert(
+        read_tasks(server, full_name(name) if chosen is None else chosen.array, folds=True), list[WorkloadView]
+    )
     array = row.array
+    counts = array.states if array and chosen is None else Counter(each["state"] for each in tasks)
+    indices = f" ({array.indices})" if array and chosen is None else ""
     printing.print_facts(
-        ("array", row.name.removesuffix("-*")),
-        ("tasks", f"{array.tasks:,} ({array.indices})" if array else ""),
-        ("states", ", ".join(f"{number:,} {state}" for state, number in array.states.items()) if array else ""),
+        ("array", row.name.removesuffix("-*") if chosen is None else full_name(name)),
+        ("tasks", f"{len(tasks):,}{indices}"),
+        ("states", ", ".join(f"{number:,} {state}" for state, number in counts.items())),
         ("queue", f"{row.queue}, priority {row.priority}"),
         ("user", row.user),
         ("each wants", row.wants.partition(" x ")[2] or row.wants),

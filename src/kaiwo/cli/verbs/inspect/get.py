@@ -11,7 +11,7 @@ from kaiwo.cli.lists.array_tasks import read_tasks
 from kaiwo.cli.lists.object_kinds import KINDS, WORKLOADS, ObjectKind, require_kind
 from kaiwo.cli.lists.read_object import WITH_MANIFESTS, complete_object, read_manifest, read_object, server_time
 from kaiwo.cli.lists.show_list import ListRequest, list_options, make_list_request, print_list, show_list
-from kaiwo.cli.name_completion import expand_name, is_pattern, resolve_user
+from kaiwo.cli.name_completion import chosen_tasks, expand_name, is_pattern, resolve_user, resolve_workloads
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import FINISHED_STATES, full_name, parse_duration
 from kaiwo.cli.verb_base import Verb, connect_server
@@ -26,10 +26,11 @@ def _complete_kind(_: click.Context, __: click.Parameter, incomplete: str) -> li
 @click.argument("kind", shell_complete=_complete_kind)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_object)
 @click.option("-u", "--user", metavar="NAME", default="", help="Only this user's workloads; `me` for your own.")
+@click.option("-n", "--namespace", metavar="NAMESPACE", default="", help="Only workloads in this namespace.")
 @click.option("--ended", is_flag=True, help="Only workloads that have ended, the latest first.")
 @click.option("--since", metavar="TIME", default="", help="How far back --ended goes, such as 7d.")
 @list_options()
-def get(kind: str, names: tuple[str, ...], user: str, ended: bool, since: str, **options: Any) -> None:
+def get(kind: str, names: tuple[str, ...], user: str, namespace: str, ended: bool, since: str, **options: Any) -> None:
     """List workloads, nodes, queues, gpus, cycles or reservations: all of them, or those named.
 
     An array is one row; --tasks lists its tasks. With -o yaml, named workloads, queues and reservations are printed as
@@ -49,7 +50,11 @@ def get(kind: str, names: tuple[str, ...], user: str, ended: bool, since: str, *
     chosen = require_kind(kind)
     if user and chosen is not WORKLOADS:
         raise ConfigError(f"{chosen.plural} have no user; leave out --user")
+    if namespace and chosen is not WORKLOADS:
+        raise ConfigError(f"{chosen.plural} are in no namespace; leave out --namespace")
     query = {"user": resolve_user(user)} if user else {}
+    if namespace:
+        query["namespace"] = namespace
     if ended or since:
         if chosen is not WORKLOADS:
             raise ConfigError(f"{chosen.plural} do not end; leave out --ended and --since")
@@ -69,7 +74,7 @@ def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str],
         raise ConfigError(f"-w watches a list; leave out {', '.join(names)}, or select with -l, -q or --state")
     server = connect_server()
     if request.output == "yaml" and kind in WITH_MANIFESTS:
-        documents = [read_manifest(server, kind, name) for name in names]
+        documents = [read_manifest(server, kind, each) for name in names for each in _each(server, kind, name)]
         printing.print_documents(documents)
         return
     items = [item for name in names for item in _read(server, kind, name, request)]
@@ -84,8 +89,18 @@ def _show_named(kind: ObjectKind, names: tuple[str, ...], query: dict[str, str],
     print_list(server, kind, request, views)
 
 
+def _each(server: ApiClient, kind: ObjectKind, name: str) -> list[str]:
+    """Of workloads, all that the name of an array or a pattern means."""
+    if kind is not WORKLOADS:
+        return [name]
+    return expand_name(server, name) if is_pattern(name) else resolve_workloads(server, name)
+
+
 def _read(server: ApiClient, kind: ObjectKind, name: str, request: ListRequest) -> list[Any]:
     """The named object as plain data; of workloads, all that a pattern means, or the row or the tasks of an array."""
+    if kind is WORKLOADS and (chosen := chosen_tasks(name)):
+        named = set(expand_name(server, name))
+        return [item for item in read_tasks(server, chosen.array, folds=False) if item["name"] in named]
     if kind is WORKLOADS and is_pattern(name):
         return [item for full in expand_name(server, name) for item in _read(server, kind, full, request)]
     try:

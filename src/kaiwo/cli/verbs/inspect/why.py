@@ -4,7 +4,7 @@ import click
 
 from kaiwo.api.views.workloads import WhyView
 from kaiwo.cli.client.api_client import ApiClient, workload_path
-from kaiwo.cli.name_completion import array_members, complete_workload, is_array
+from kaiwo.cli.name_completion import array_members, chosen_tasks, complete_workload, expand_name, is_array
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
@@ -24,6 +24,7 @@ def why(name: str, output: str) -> None:
     \b
     Examples:
       kaiwo why train
+      kaiwo why 'sweep[10-19]'
       kaiwo why team/train -o json
     """
     server = connect_server()
@@ -65,12 +66,20 @@ def why(name: str, output: str) -> None:
 
 def _answer(server: ApiClient, full: str) -> bytes:
     """Of a workload, or of the first task of an array that waits; of its first task if none does."""
+    chosen = chosen_tasks(full)
     try:
-        return server.get(f"{workload_path(full)}/why")
+        if chosen is None:
+            return server.get(f"{workload_path(full)}/why")
     except NotFoundError:
         if not is_array(server, full):
             raise
-    waiting = array_members(server, full, (WorkloadState.WAITING, WorkloadState.HELD))
+    array = full if chosen is None else chosen.array
+    waiting = array_members(server, array, (WorkloadState.WAITING, WorkloadState.HELD))
+    if chosen is not None:
+        there, named = expand_name(server, full), set(chosen.names)
+        waiting = [task for task in waiting if task in named]
+        if not waiting or len(there) == 1:
+            return server.get(f"{workload_path(there[0])}/why")
     if waiting:
         wait = "task of the array waits" if len(waiting) == 1 else "tasks of the array wait; this is the first of them"
         printing.hint(f"{len(waiting):,} {wait}")

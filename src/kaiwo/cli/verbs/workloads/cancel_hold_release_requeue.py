@@ -13,11 +13,12 @@ from kaiwo.cli.lists.object_kinds import WORKLOADS
 from kaiwo.cli.lists.show_list import fetch_list, make_list_request
 from kaiwo.cli.name_completion import (
     array_members,
+    by_array,
     complete_queue,
     complete_workload,
     is_array_pattern,
     is_pattern,
-    match_names,
+    match_workloads,
     resolve_user,
 )
 from kaiwo.cli.output import printing
@@ -56,7 +57,7 @@ class BulkAction:
         return self._code
 
     def _apply_to_matching(self, pattern: str, is_alone: bool) -> None:
-        names = match_names(self._server, pattern, self._states)
+        names = by_array(match_workloads(self._server, pattern, self._states))
         for result in self._post(names):
             self._report(result, is_alone=False)
         if not names:
@@ -94,14 +95,21 @@ class Selection(msgspec.Struct, frozen=True):
     def is_given(self) -> bool:
         return bool(self.labels or self.queue or self.user or self.namespace)
 
-    def find(self, server: ApiClient, default_states: Sequence[str]) -> list[str]:
-        query = {"user": resolve_user(self.user)} if self.user else None
+    def find(self, server: ApiClient, default_states: Sequence[str], means_same: bool) -> list[str]:
+        """`means_same`: the name of an array means its tasks in the default states, so it may stand for them.
+
+        Tasks of an array have one user and the same labels, but not one state, and perhaps not one queue.
+        """
+        query = {"user": resolve_user(self.user)} if self.user else {}
+        if self.namespace:
+            query["namespace"] = self.namespace
         chosen = {"labels": self.labels, "queue": self.queue, "states": self.states or tuple(default_states)}
-        request = make_list_request(WORKLOADS, query, **chosen, limit=0)
-        names = [str(item["name"]) for item in fetch_list(server, WORKLOADS, request)[0]]
-        if self.queue and not names:
+        is_split = bool(self.states or self.queue or not means_same)
+        request = make_list_request(WORKLOADS, query, **chosen, tasks=is_split, limit=0)
+        items = fetch_list(server, WORKLOADS, request)[0]
+        if self.queue and not items:
             server.get(object_path("queues", self.queue))  # an unknown one is an error, with the nearest name
-        return [name for name in names if not self.namespace or name.startswith(f"{self.namespace}/")]
+        return by_array(items)
 
 
 # The states of workloads that a pattern means, where they differ from the default states of -l and -q.
@@ -147,6 +155,7 @@ def hold(**chosen: Any) -> int:
     \b
     Examples:
       kaiwo hold train
+      kaiwo hold 'sweep[10-99]'
       kaiwo hold -q lab
     """
     return _apply_to_selection("hold", ("waiting",), **chosen)
@@ -160,6 +169,7 @@ def release(**chosen: Any) -> int:
     \b
     Examples:
       kaiwo release train
+      kaiwo release 'sweep[10-99]'
       kaiwo release -l team=vision
     """
     return _apply_to_selection("release", ("held",), **chosen)
@@ -196,7 +206,7 @@ def _apply_to_selection(
         raise ConfigError("--state works with -l, -q, -u or -n, not with names")
     server = connect_server()
     if not names:
-        names = tuple(selection.find(server, default_states))
+        names = tuple(selection.find(server, default_states, means_same=verb not in PATTERN_STATES))
         if not names:
             printing.hint("no workloads match; nothing changed")
     return BulkAction(server, verb, PATTERN_STATES.get(verb, default_states), reason).apply(names)

@@ -26,16 +26,16 @@ SHOWN = 5  # results of an array's tasks that are printed one by one
 def set_fields(words: tuple[str, ...], reason: str) -> int:
     """Change workloads in place. They keep their age, and so their place in the queue.
 
-    While a workload waits: priority, queue, time, estimate, reservation, hold, gpus, pods, cpu, memory and most other
-    fields of `kaiwo submit`. While it runs: priority, time and estimate. An empty value clears a field. You may lower
-    the priority, time and size of your own work; operators and administrators may also raise them. The base name of an
-    array means all its tasks.
+    While a workload waits: priority, queue, time, estimate, reservation, hold, gpus, model, pods, cpu, memory and most
+    other fields of `kaiwo submit`. While it runs: priority, time and estimate. An empty value clears a field. You may
+    lower the priority, time and size of your own work; operators and administrators may also raise them. The base name
+    of an array means all its tasks.
 
     \b
     Examples:
       kaiwo set train priority=-5
       kaiwo set train queue=vision time=4h
-      kaiwo set train gpus=4
+      kaiwo set train gpus=4 model=MI300X
       kaiwo set sweep 'other[0-9]' hold=true
       kaiwo set train time=
     """
