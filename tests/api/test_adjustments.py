@@ -8,6 +8,7 @@ from kaiwo.devices.agent_messages import GpuSample, Hello, Sample
 from kaiwo.devices.inventory import Inventory, Telemetry
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
+from kaiwo.runtime.advising.adjustment_file import FILE, AdjustmentFile
 from tests.api.past_week import GPUS, VirtualClock, measured_hour
 from tests.api.people import bearer, token_for
 from tests.api.world import World, decode, world
@@ -40,17 +41,21 @@ async def measured_run(
     command = ["sh", "-c", f"while [ ! -e {done} ]; do sleep 0.05; done; exit {ends}"]
     await it.submit(name, gpus=1, command=command, user="ada", **fields)
     await it.until_state(name, "running")
+    await measured_minutes(it, clock, busy, mib)
+    done.touch()
+    known = runs_known(it)
+    await until(lambda: it.cluster.record(f"default/{name}").ended_s, f"{name} to end")
+    await it.context.adjuster.learn_from_ended()
+    await until(lambda: runs_known(it) > known, f"{name} to be learned")
+
+
+async def measured_minutes(it: World, clock: VirtualClock, busy: int, mib: int) -> None:
     for step in range(STEPS):
         sequence = int(it.cluster.now_s()) * 100 + step
         samples = tuple(GpuSample(gpu.id, Telemetry(busy, mib)) for gpu in GPUS)
         await it.context.agents.receive(Sample("node-0", sequence, 0.0, samples))
         await it.context.adjuster.sample(it.cluster.now_s())
         await clock.jump(it, STEP_S)
-    done.touch()
-    known = runs_known(it)
-    await until(lambda: it.cluster.record(f"default/{name}").ended_s, f"{name} to end")
-    await it.context.adjuster.learn_from_ended()
-    await until(lambda: runs_known(it) > known, f"{name} to be learned")
 
 
 def runs_known(it: World) -> int:
@@ -159,6 +164,59 @@ def test_idle_work_is_warned_first_and_released_only_by_policy(tmp_path: Path) -
 
     assert run(story("warn")) == ["idle-warning"]
     assert run(story("release"))[-1] == "idle-released"
+
+
+def test_idle_work_that_was_held_to_shrink_starts_again_also_when_kaiwo_was_killed_meanwhile(tmp_path: Path) -> None:
+    """Before, it stayed held for ever."""
+
+    async def story() -> None:
+        clock, file = VirtualClock(), tmp_path / FILE
+        policy = Policy(idle_action="shrink", idle_after_s=1800)
+        command = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]
+        async with world(tmp_path, nodes=1, ticks=clock.ticks, wall=clock.wall, policy=policy) as it:
+            await begin(it)
+            await it.submit("lazy", gpus=1, command=command, user="ada", preemptionDelay="15s")
+            await it.until_state("lazy", "running")
+            await measured_minutes(it, clock, busy=1, mib=10_000)
+            for _ in range(2):
+                await measured_hour(it, clock, busy=1)
+                await it.context.adjuster.act_on_idle()
+            assert it.context.adjuster.history[-1].kind == "idle-shrunk", it.context.adjuster.history
+            killed = file.read_bytes()
+        file.write_bytes(killed)
+        async with world(tmp_path, nodes=1, ticks=clock.ticks, wall=clock.wall, policy=policy) as it:
+            await it.until_state("lazy", "running")
+            assert request_of(it, "lazy").gpu_milli < 1000
+            await it.delete("/workloads/default/lazy")
+
+    run(story())
+
+
+def test_a_kill_loses_no_adjustment(tmp_path: Path) -> None:
+    """What its owner asked for is known within a second, so that work that needs it gets it back."""
+
+    async def story() -> None:
+        clock = VirtualClock()
+        async with world(tmp_path, nodes=1, ticks=clock.ticks, wall=clock.wall, policy=ACT) as it:
+            await begin(it)
+            for number in range(2):
+                await measured_run(it, clock, tmp_path, f"train-{number}", busy=20, mib=20_000)
+            await it.submit("train-2", gpus=1, command=["sleep", "1000"], user="ada")
+            file = AdjustmentFile(str(tmp_path))
+            await until(lambda: [each.asked[0].request.gpus for each in file.load().adjustments] == [1], "it is stored")
+
+    run(story())
+
+
+def test_a_damaged_file_is_set_aside_and_measured_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        (tmp_path / FILE).write_bytes(b"no such thing")
+        async with world(tmp_path, nodes=1, policy=ACT) as it:
+            assert (await adjustments(it)).items == []
+        assert [each.read_bytes() for each in tmp_path.glob(f"{FILE}.damaged-*")] == [b"no such thing"]
+        assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+    run(story())
 
 
 def test_work_that_uses_its_gpus_again_is_not_idle_any_more(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import httpx
 import pytest
 
 from kaiwo.api.http.problems import ProblemError
+from kaiwo.api.routes.past import report
 from kaiwo.api.security import rate_limits
 from kaiwo.api.security.rate_limits import QuestionTurns
 from kaiwo.api.security.roles import TOKEN, AccessRole, Identity
+from kaiwo.history.past import consumption
 from kaiwo.runtime.forecasting import forward_worker
 from kaiwo.snapshot.cluster_state import ClusterState
 from tests.api.people import person
@@ -109,6 +111,44 @@ def test_the_routes_that_ask_the_scheduler_take_turns(tmp_path: Path) -> None:
                 await until_asked(kaiwo.context.turns, 3)
                 assert (await kaiwo.get("/workloads/default/large/why")).status_code == 200
             assert {(await each).status_code for each in (why, what_if)} == {200}
+
+    run(story())
+
+
+@pytest.mark.parametrize("path", ["/report", "/history", "/workloads/default/one/history", "/alerts/history"])
+def test_who_reads_records_again_and_again_delays_only_themselves(tmp_path: Path, path: str) -> None:
+    """Before, one viewer with 60 such questions kept the owner waiting for more than half a minute."""
+
+    async def story() -> None:
+        async with world(tmp_path, nodes=1) as kaiwo:
+            await kaiwo.submit("one", gpus=1, simulate="1h")
+            eve = await person(kaiwo, "eve", "viewer")
+            async with kaiwo.context.turns.of(Identity("eve", AccessRole.VIEWER, eve.id)):
+                asked = asyncio.create_task(eve.ask("GET", path))
+                await until_asked(kaiwo.context.turns, 2)
+                assert (await kaiwo.get(path)).status_code == 200
+                assert not asked.done()
+            assert (await asked).status_code == 200
+
+    run(story())
+
+
+def test_a_report_has_a_bounded_number_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with world(tmp_path, nodes=1) as kaiwo:
+            for user in ("ada", "grace"):
+                await kaiwo.submit(f"of-{user}", gpus=1, simulate="1h", user=user)
+                await kaiwo.until_state(f"of-{user}", "running")
+            await kaiwo.context.series.sample(kaiwo.cluster.now_s())
+            await asyncio.sleep(1.1)
+            await kaiwo.context.series.sample(kaiwo.cluster.now_s())
+            assert len((await kaiwo.get("/report", by="user")).json()["rows"]) == 2
+            for module in (consumption, report):
+                monkeypatch.setattr(module, "MAX_ROWS", 1)
+            refused = await kaiwo.get("/report", by="user")
+            assert refused.status_code == 400
+            assert "these are more than 1 rows; group by less" in refused.text
+            assert (await kaiwo.get("/report", by="month")).status_code == 200
 
     run(story())
 

@@ -108,6 +108,11 @@ def test_the_built_in_rules_have_every_kind_and_subject_that_was_asked_for() -> 
         ("channels: [{name: o, type: slack, url: 'https://u:pw@x'}]", "must not contain a user or password"),
         ("channels: [{name: o, type: slack, url: 'http://169.254.169.254/'}]", "link-local, multicast"),
         ("channels: [{name: o, type: webhook, url: 'http://x.example', tokenFile: t}]", "http:// would show it"),
+        ("channels: [{name: o, type: webhook, url: 'HTTP://x.example', tokenFile: t}]", "http:// would show it"),
+        (
+            "channels: [{name: o, type: email, server: 'smtp://u:pw@x:25', from: a@b.c}]",
+            "server is no name with a port",
+        ),
         ("channels: [{name: o, type: email, server: x, from: a@b.c}]", "write the mail server as name:port"),
         ("channels: [{name: o, type: email, server: 'x:25', from: nobody}]", "is no mail address"),
         ("jobs: {channels: [none]}", "which is no channel"),

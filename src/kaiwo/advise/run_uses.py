@@ -63,5 +63,9 @@ class RunUses:
     def of(self, key: RunKey) -> Sequence[RunUse]:
         return tuple(self._runs.get(key, ()))
 
+    def __len__(self) -> int:
+        """How many kinds of work are known."""
+        return len(self._runs)
+
     def save(self) -> tuple[KindUse, ...]:
         return tuple(KindUse(key, tuple(runs)) for key, runs in self._runs.items())

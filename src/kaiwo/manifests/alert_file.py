@@ -290,7 +290,7 @@ def _read_channel(fields: FieldReader) -> Channel:
     )
     if not is_mail and bool(channel.url) == bool(channel.url_file):
         raise fields.path_of("url").error("or urlFile must be there, and only one of them")
-    if channel.token_file and channel.url.startswith("http://") and not _is_loopback(channel.url):
+    if channel.token_file and channel.url and not _is_private(channel.url):
         raise fields.path_of("tokenFile").error("is a secret, and http:// would show it on the way; write https://")
     fields.finish()
     return channel
@@ -306,14 +306,16 @@ def _read_url(fields: FieldReader) -> str:
     return url
 
 
-def _is_loopback(url: str) -> bool:
-    return re.match(r"http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)", url) is not None
+def _is_private(url: str) -> bool:
+    """Nobody on the way can read what is sent."""
+    return re.match(r"https:|http://(localhost|127\.[0-9.]+|\[::1\])(:|/|$)", url.lower()) is not None
 
 
 def _read_mail(fields: FieldReader) -> MailSettings:
     server, sender, to = fields.text("server"), fields.text("from"), fields.texts("to")
     if not _SERVER.fullmatch(server):
-        raise fields.path_of("server").error(f"is {show(server)}; write the mail server as name:port")
+        # It is not shown: an address of a mail server with a password in it would be.
+        raise fields.path_of("server").error("is no name with a port; write the mail server as name:port")
     for name, addresses in (("from", (sender,)), ("to", to)):
         for address in addresses:
             if not is_mail_address(address):

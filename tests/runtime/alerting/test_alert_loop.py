@@ -1,6 +1,7 @@
 """The alerts of a running Kaiwo: rules on what it records, a file that may change, a restart that loses nothing."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,21 @@ def test_a_changed_file_counts_from_the_next_evaluation_and_a_wrong_one_is_refus
             assert "gpus-all-held" in names
             assert "gpus-full" not in names
             assert not (await it.get("/alerts")).json()["problem"]
+
+    run(story())
+
+
+def test_changed_addresses_of_people_count_for_channels_that_stay(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path, nodes=1) as it:
+            mail = "channels: [{name: post, type: email, server: 'h:25', from: k@x.org, to: [ops@x.org]}]\n"
+            jobs = "jobs: {channels: [post], people: {ada: %s}}\n"
+            loop = use(it, tmp_path, mail + jobs % "ada@before.example.com")
+            await look(it)
+            (tmp_path / "alerts.yaml").write_text(mail + jobs % "ada@now.example.com")
+            os.utime(tmp_path / "alerts.yaml", (1, 1))
+            await look(it)
+            assert loop.channels["post"].jobs.people == {"ada": "ada@now.example.com"}
 
     run(story())
 

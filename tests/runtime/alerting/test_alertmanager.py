@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,13 @@ from typing import Any
 
 import pytest
 
+from kaiwo.model.alerts.alert import Alert
+from kaiwo.model.alerts.alert_rule import Severity
+from kaiwo.model.alerts.channel import Channel, ChannelType
+from kaiwo.telemetry.alerts.alert_store import Message, StoredMessage
 from tests.api.world import world
 from tests.runtime.alerting.test_alert_loop import FULL, look, use
+from tests.runtime.alerting.test_delivery import delivering
 from tests.waiting import run, until, wait_until
 
 PROGRAM = next((path for name in ("prometheus-alertmanager", "alertmanager") if (path := shutil.which(name))), None)
@@ -92,6 +98,24 @@ def test_it_gets_what_fires_hears_it_again_and_hears_that_it_is_resolved(
             await until(lambda: not it.loop.state.pods.get("default/wide"))
             await look(it)
             await until(lambda: "gpus-full" not in alertmanager.alerts(), "the alert to be resolved")
+
+    run(story())
+
+
+def test_what_fired_before_the_clock_was_set_back_is_taken_and_resolved(alertmanager: Alertmanager) -> None:
+    async def story() -> None:
+        alert, now_unix = Alert("gpu-hot", "gpu", "n/g", Severity.CRITICAL, 1, 1, fired_s=2), time.time()
+        channel = Channel("ops", ChannelType.ALERTMANAGER, alertmanager.url)
+        fires = Message("ops", alert, began_unix=now_unix + 3600)
+        ends = Message("ops", alert, began_unix=now_unix + 3600, ended_unix=now_unix - 1)
+        async with delivering(channel) as (delivery, taken):
+            delivery.add([StoredMessage(1, now_unix, fires)])
+            await until(lambda: taken.numbers == [1])
+            assert alertmanager.alerts()["gpu-hot"]["status"]["state"] == "active"
+            delivery.add([StoredMessage(2, now_unix, ends)])
+            await until(lambda: taken.numbers == [1, 2])
+            assert (delivery.status.delivered, delivery.status.failures) == (2, 0)
+        assert alertmanager.alerts() == {}
 
     run(story())
 

@@ -11,8 +11,16 @@ import pytest
 from kaiwo.model.alerts.alert import Alert
 from kaiwo.model.alerts.alert_rule import Severity
 from kaiwo.model.alerts.channel import Channel, ChannelType, JobNotices, MailSettings
-from kaiwo.runtime.alerting.delivery import GIVE_UP_S, ChannelDelivery, address_of
-from kaiwo.runtime.alerting.send_http import post_json
+from kaiwo.runtime.alerting import delivery as delivery_module
+from kaiwo.runtime.alerting.delivery import (
+    AT_ONCE,
+    GIVE_UP_S,
+    MAX_WAITING,
+    ChannelDelivery,
+    WaitingMessages,
+    address_of,
+)
+from kaiwo.runtime.alerting.send_http import NotTaken, post_json
 from kaiwo.telemetry.alerts.alert_store import Message, StoredMessage
 from tests.runtime.alerting.receivers import http_receiver, mail_receiver
 from tests.waiting import run, until
@@ -93,6 +101,68 @@ def test_a_message_that_can_never_be_taken_does_not_hold_up_the_others() -> None
     run(story())
 
 
+def test_of_messages_that_are_refused_together_only_the_wrong_one_is_dropped() -> None:
+    async def story() -> None:
+        async with http_receiver() as receiver:
+            receiver.answers = [422, 200, 422, 200]
+            async with delivering(Channel("ops", ChannelType.WEBHOOK, receiver.url)) as (delivery, taken):
+                delivery.add([stored(1), stored(2), stored(3)])
+                await until(lambda: taken.numbers == [1, 2, 3])
+                assert (delivery.status.dropped, delivery.status.delivered) == (1, 2)
+                delivery.add([stored(4), stored(5)])
+                await until(lambda: len(taken.numbers) == 5)
+            told = [[alert["rule"] for alert in body["alerts"]] for body in receiver.bodies]
+            assert told == [["rule-1"], ["rule-3"], ["rule-4", "rule-5"]]
+
+    run(story())
+
+
+def test_a_failure_that_nobody_expected_does_not_end_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with http_receiver() as receiver:
+            failing = [RuntimeError("can't start new thread")]
+
+            async def post(*given: str) -> NotTaken | None:
+                if failing:
+                    raise failing.pop()
+                return await post_json(*given)
+
+            monkeypatch.setattr(delivery_module, "post_json", post)
+            async with delivering(Channel("ops", ChannelType.WEBHOOK, receiver.url)) as (delivery, taken):
+                delivery.add([stored(1)])
+                await until(lambda: taken.numbers == [1])
+                assert delivery.status.failures == 1
+
+    run(story())
+
+
+def notice(number: int, user: str) -> StoredMessage:
+    message = Message("ops", subject=f"default/{user}-{number}", code="workload-failed", user=user)
+    return StoredMessage(number, time.time(), message)
+
+
+def test_who_ends_much_work_delays_no_alert_and_pushes_out_none() -> None:
+    waiting = WaitingMessages()
+    waiting.add([stored(1), notice(2, "ada")])
+    flood = [notice(number, "mallory") for number in range(3, 2 * MAX_WAITING)]
+    given_up = waiting.add([*flood, notice(2 * MAX_WAITING, "grace"), stored(2 * MAX_WAITING + 1)])
+    assert {each.message.user for each in given_up} == {"mallory"}
+    assert len(waiting) == MAX_WAITING
+    first = waiting.next(AT_ONCE)
+    assert [each.number for each in first[:3]] == [1, 2 * MAX_WAITING + 1, 2]
+    waiting.remove(first)
+    assert waiting.next(AT_ONCE)[0].message.user == "grace", "each person's turn comes"
+    for _ in range(2 * MAX_WAITING):
+        waiting.remove(waiting.next(AT_ONCE))
+    assert len(waiting) == 0
+
+
+def test_of_too_many_alerts_the_oldest_are_given_up() -> None:
+    waiting = WaitingMessages()
+    assert waiting.add([stored(number) for number in range(MAX_WAITING + 3)])[-1].number == 2
+    assert len(waiting) == MAX_WAITING
+
+
 def test_what_has_waited_for_three_days_is_given_up() -> None:
     async def story() -> None:
         async with http_receiver() as receiver:
@@ -122,6 +192,36 @@ def test_a_token_and_an_address_come_from_files_and_are_never_shown(tmp_path: Pa
             assert receiver.bodies[0]["text"] == "CRITICAL rule-1: &lt;!here&gt; it is hot", (
                 "nobody is called by markup"
             )
+
+    run(story())
+
+
+@pytest.mark.parametrize("url", ["http://192.0.2.1/", "HTTP://gpu-ops.example.com/"])
+def test_a_token_never_leaves_the_machine_in_the_clear(tmp_path: Path, url: str) -> None:
+    """Also when the address comes from a file, which may be written later."""
+
+    async def story() -> None:
+        (tmp_path / "url").write_text(url)
+        (tmp_path / "token").write_text(SECRET)
+        channel = Channel("ops", ChannelType.WEBHOOK, url_file=f"{tmp_path}/url", token_file=f"{tmp_path}/token")
+        async with delivering(channel) as (delivery, _):
+            delivery.add([stored(1)])
+            await until(lambda: delivery.status.problem)
+            assert delivery.status.problem == "a token is only sent over https:// or to this machine"
+
+    run(story())
+
+
+def test_an_answer_without_tls_is_called_that() -> None:
+    async def story() -> None:
+        async def plain(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+            refusal = await post_json(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+            assert refusal is not None
+            assert refusal.why.startswith("TLS: ")
 
     run(story())
 
@@ -217,7 +317,7 @@ def test_a_mail_that_everybody_refuses_is_dropped_and_the_next_one_goes() -> Non
             async with delivering(mail_channel(receiver.server), jobs) as (delivery, taken):
                 message = Message("mail", subject="default/train", code="workload-failed", user="ada")
                 delivery.add([StoredMessage(1, time.time(), message), stored(2, "mail")])
-                await until(lambda: taken.numbers == [1, 2])
+                await until(lambda: sorted(taken.numbers) == [1, 2])
                 assert (delivery.status.dropped, delivery.status.delivered) == (1, 1)
 
     run(story())

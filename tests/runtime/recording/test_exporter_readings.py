@@ -27,7 +27,7 @@ async def utilisation(it: World) -> dict[str, int]:
 
 def children() -> list[int]:
     found = subprocess.run(
-        ["ps", "-o", "pid,args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+        ["ps", "-ww", "-o", "pid,args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
     )
     return [int(line.split()[0]) for line in found.stdout.splitlines() if "telemetry.exporters.scrape" in line]
 

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -94,6 +95,34 @@ def test_an_answer_that_drips_is_given_up(endpoint: Make) -> None:
 
     assert "takes longer than 0.3 s" in scrape(ScrapeTarget("n", endpoint(drip).url), 0.3).problem
     stopped.set()
+
+
+@pytest.mark.parametrize(
+    "piece", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H", OK + b"Transfer-Encoding: chunked\r\n\r\n1;"]
+)
+@pytest.mark.parametrize("rest", [b"", b"Connection: close\r\n"])
+def test_a_head_that_never_ends_is_given_up(endpoint: Make, piece: bytes, rest: bytes) -> None:
+    stopped = threading.Event()
+
+    def drip(peer: socket.socket) -> None:
+        peer.sendall(piece.replace(b"\r\n\r\n", b"\r\n" + rest + b"\r\n"))
+        while not stopped.wait(0.02):
+            peer.sendall(piece if b"100" in piece else b"x")
+
+    began = time.monotonic()
+    assert "takes longer than 0.3 s" in scrape(ScrapeTarget("n", endpoint(drip).url), 0.3).problem
+    assert time.monotonic() - began < 5
+    stopped.set()
+
+
+def test_a_token_of_two_lines_is_not_shown(endpoint: Make, tmp_path: Path) -> None:
+    it = endpoint(lambda peer: peer.sendall(OK + b"\r\n"))
+    for text in ("T0-very-secret\nsecond line", "T0-very-secret \u00e9"):
+        (tmp_path / "token").write_text(text, encoding="utf-8")
+        problem = scrape(ScrapeTarget("n", it.url, str(tmp_path / "token")), 5.0).problem
+        assert "T0-very" not in problem
+        assert "is not one line of ASCII text" in problem
+    assert it.heads == []
 
 
 @pytest.mark.parametrize(

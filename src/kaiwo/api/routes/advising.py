@@ -1,6 +1,5 @@
 """The routes of advice, capacity plans, trends and adjustments."""
 
-import asyncio
 import contextlib
 
 from kaiwo.advise.advice import Advice, SizeChange
@@ -150,9 +149,8 @@ async def get_adjustments(call: EndpointCall) -> AdjustmentListView:
         if (sees_all or each.user == call.person.name) and (not wanted or each.workload == wanted)
     ]
     shown = [_adjustment(each) for each in items[: call.query["limit"]]]
-    kinds = await asyncio.to_thread(lambda: len(adjuster.uses.save()))
     hidden, now_s = "" if sees_all else HIDDEN, call.context.live.cluster.now_s()
-    return AdjustmentListView(now_s, policy.adjustment, policy.idle_action, shown, kinds, hidden)
+    return AdjustmentListView(now_s, policy.adjustment, policy.idle_action, shown, len(adjuster.uses), hidden)
 
 
 def _adjustment(each: Adjustment) -> AdjustmentView:

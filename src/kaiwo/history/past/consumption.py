@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+MAX_ROWS = 50_000  # of one answer; there is one more where it is not whole
 MONTH_OF = "strftime('%Y-%m', day * 86400, 'unixepoch')"
 DAY_OF = "strftime('%Y-%m-%d', day * 86400, 'unixepoch')"
 
@@ -48,4 +49,5 @@ def select_consumption(query: ConsumptionQuery) -> tuple[str, tuple[object, ...]
         where += " AND user = ?"
         values.append(query.user)
     sums = "sum(held_milli_s), sum(known_milli_s), sum(used_milli_s)"
-    return f"SELECT {period}, {queue}, {user}, {sums} FROM consumption WHERE {where} GROUP BY 1, 2, 3", tuple(values)
+    select = f"SELECT {period}, {queue}, {user}, {sums} FROM consumption WHERE {where} GROUP BY 1, 2, 3 LIMIT ?"
+    return select, (*values, MAX_ROWS + 1)

@@ -8,6 +8,7 @@ A workload that failed because it had less than its owner asked for waits again,
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -39,7 +40,7 @@ from kaiwo.runtime.nodes.agent_registry import AgentRegistry
 ADJUST_LABEL, OFF = "kaiwo.ai/adjust", "off"
 WHO = "kaiwo (adjustment)"
 SAMPLE_S, LOOK_S = 15, 1.0
-SAVE_S = 300  # a kill loses what was learned since
+SAVE_S = 300  # a kill loses what was learned since, but no adjustment
 RESIZE_S = 60  # between looks at running pods
 PRESSED_PERCENT = 95  # of what it was given, when it failed
 
@@ -69,7 +70,8 @@ class Adjuster:
         self._ended = EndedWork(live.cluster)
         self._gone: list[str] = []
         self._untold: list[Adjustment] = []
-        self._to_shrink: dict[str, tuple[Role, ...]] = {}
+        self._to_shrink = saved.to_shrink
+        self._is_unsaved = False  # something was adjusted since the file was written
         self._living: dict[str, Workload] = {}  # that run; only where the cluster keeps no records of ended work
         self._sampled_s = self._saved_s = self._resized_s = 0
         self.idle: Callable[[], Mapping[LifeKey, IdleWork]] = dict
@@ -137,7 +139,8 @@ class Adjuster:
                 except Exception as error:  # scheduling goes on without adjustments: log it and try again
                     emit_limited("adjuster-failed", level="error", cause=f"{type(error).__name__}: {error}"[:300])
         finally:
-            self._save()
+            with contextlib.suppress(OSError):
+                self._file.save(self._saved())
 
     async def _look(self) -> None:
         now_s = self._live.cluster.now_s()
@@ -153,9 +156,8 @@ class Adjuster:
             self._resized_s = now_s
             await self.resize_running()
             await self.act_on_idle()
-        if abs(now_s - self._saved_s) >= SAVE_S:
-            self._saved_s = now_s
-            await asyncio.to_thread(self._save)
+        if self._is_unsaved or abs(now_s - self._saved_s) >= SAVE_S:
+            await self._save_now(now_s)
 
     async def sample(self, now_s: int) -> None:
         source = self._live.cluster.abilities.uses
@@ -281,11 +283,14 @@ class Adjuster:
                 if smaller is None:
                     return
                 reasons = smaller.reasons
-                await work.change("requeue", life.workload, WHO)
-                await work.change("hold", life.workload, WHO)  # until it has stopped, and can be changed
+                # It is held until it has stopped and can be changed: a Kaiwo that is killed meanwhile must still know.
                 self._to_shrink[life.workload] = smaller.workload.roles
-        except KaiwoError as error:
+                await self._save_now(self._live.cluster.now_s())
+                await work.change("requeue", life.workload, WHO)
+                await work.change("hold", life.workload, WHO)
+        except (KaiwoError, OSError) as error:
             refused = str(error)
+            self._to_shrink.pop(life.workload, None)
         facts = {"idle_s": idle_s, "asked": workload.roles, "refused": refused, "reasons": reasons}
         self._tell(workload, life.number, kind, **facts)
 
@@ -309,8 +314,10 @@ class Adjuster:
                         emit("adjustment-refused", level="warning", workload=name, cause=str(done))
                 if state is not WorkloadState.STOPPING:
                     del self._to_shrink[name]
+                    self._is_unsaved = True
             except NotFoundError:
                 del self._to_shrink[name]
+                self._is_unsaved = True
 
     # -- what is remembered
 
@@ -323,6 +330,7 @@ class Adjuster:
         while len(self._history) > KEPT:
             self._history.popitem(last=False)
         self._untold.append(told)
+        self._is_unsaved = True
         emit("adjusted", workload=workload.name, kind=kind.value, refused=told.refused)
 
     def _tell_audit(self) -> None:
@@ -334,8 +342,17 @@ class Adjuster:
             write = ClusterWrite(f"adjust-{each.kind.value}", f"workload/{each.workload}", reason, outcome=outcome)
             self._live.cluster.on_write(write)
 
-    def _save(self) -> None:
-        self._file.save(SavedAdjustments(self.uses.save(), tuple(self.history)))
+    async def _save_now(self, now_s: int) -> None:
+        """OSError when the disk is full: it is tried again at the next look."""
+        self._saved_s, self._is_unsaved = now_s, False
+        try:
+            await asyncio.to_thread(self._file.save, self._saved())
+        except OSError:
+            self._is_unsaved = True
+            raise
+
+    def _saved(self) -> SavedAdjustments:
+        return SavedAdjustments(self.uses.save(), tuple(self.history), dict(self._to_shrink))
 
 
 def _with_roles(workload: Workload, roles: tuple[Role, ...]) -> Workload:

@@ -6,13 +6,16 @@ KAIWO_HOME/adjustments.msgpack   only its owner may read it
 import contextlib
 import enum
 import os
+import time
 from pathlib import Path
 
 import msgspec
 
 from kaiwo.advise.right_size import Resized
 from kaiwo.advise.run_uses import KindUse
+from kaiwo.history.record_file import set_aside
 from kaiwo.model.workload import Role
+from kaiwo.runtime.log import emit
 
 FILE = "adjustments.msgpack"
 KEPT = 1_000  # adjustments
@@ -43,6 +46,7 @@ class Adjustment(msgspec.Struct, frozen=True):
 class SavedAdjustments(msgspec.Struct, frozen=True):
     kinds: tuple[KindUse, ...] = ()
     adjustments: tuple[Adjustment, ...] = ()
+    to_shrink: dict[str, tuple[Role, ...]] = {}  # idle work that is held until it has stopped, and what it gets then
 
 
 class AdjustmentFile:
@@ -50,15 +54,23 @@ class AdjustmentFile:
         self._path = Path(home) / FILE
 
     def load(self) -> SavedAdjustments:
-        """Nothing, if there is none or another version wrote it: what work uses is measured again."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        """Nothing, if there is none. What cannot be read is set aside: what work uses is measured again."""
+        try:
             return msgspec.msgpack.decode(self._path.read_bytes(), type=SavedAdjustments)
+        except (msgspec.MsgspecError, ValueError) as error:
+            with contextlib.suppress(OSError):
+                kept = set_aside(self._path, int(time.time()))
+                emit("adjustments-damaged", level="error", error=str(error), kept=str(kept))
+        except OSError:
+            pass
         return SavedAdjustments()
 
     def save(self, saved: SavedAdjustments) -> None:
-        """If the disk is full, it is tried again later."""
+        """OSError when the disk is full; the file is as it was then."""
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):
-            temporary.touch(mode=0o600)
-            temporary.write_bytes(msgspec.msgpack.encode(saved))
-            os.replace(temporary, self._path)
+        temporary.touch(mode=0o600)
+        with temporary.open("wb") as file:
+            file.write(msgspec.msgpack.encode(saved))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)

@@ -275,6 +275,8 @@ class AlertLoop:
             if task := self._delivering.pop(name, None):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        for each in self.channels.values():
+            each.jobs = self.settings.jobs
         fresh = [channel for channel in self.settings.channels if channel.name not in self.channels]
         for channel in fresh:
             delivery = ChannelDelivery(channel, self.settings.jobs, self._forget)

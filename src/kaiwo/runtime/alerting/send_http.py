@@ -1,7 +1,8 @@
 """POST JSON to an address that an administrator named, and say why it was not taken.
 
-Never: follows a redirect, connects to an address that `check_target` refuses (also when a name leads to it), takes
-proxies or passwords from the environment, or puts the address or a token into a message.
+Never: follows a redirect, sends a token to another machine in the clear, connects to an address that `check_target`
+refuses (also when a name leads to it), takes proxies or passwords from the environment, or puts the address or a
+token into a message.
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kaiwo.manifests.values.target_address import TargetError, check_target, is_refused
+from kaiwo.telemetry.exporters.scrape import sends_in_the_clear
 
 POST_S = 10.0
 
@@ -45,6 +47,10 @@ async def post_json(url: str, body: Any, token: str = "", ca_file: str = "") -> 
     headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
     try:
         check_target(url)
+        if token and sends_in_the_clear(
+            url
+        ):  # the address may come from a file, which was not there when it was checked
+            return NotTaken("a token is only sent over https:// or to this machine", False)
         trust: Any = ssl.create_default_context(cafile=ca_file) if ca_file else True
         connector = aiohttp.TCPConnector(resolver=CheckedResolver(), ssl=trust)
         async with (
@@ -65,7 +71,9 @@ async def post_json(url: str, body: Any, token: str = "", ca_file: str = "") -> 
 
 def _plain_cause(error: BaseException) -> str:
     """What happened, without the address: errors of HTTP clients like to repeat it."""
-    cause = getattr(error, "os_error", None) or error
+    cause = getattr(error, "os_error", None) or getattr(error, "certificate_error", None) or error
+    if isinstance(cause, ssl.SSLError):  # its number is none of the system's
+        return f"TLS: {(cause.reason or 'refused').replace('_', ' ').lower()}"
     if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
         return os.strerror(cause.errno)
     return type(cause).__name__

@@ -32,7 +32,7 @@ def webhook_form(messages: Sequence[Message]) -> dict[str, Any]:
         {
             "id": alert.id, "status": alert.state.value, "rule": alert.rule, "severity": alert.severity.value,
             "of": alert.of, "subject": alert.subject, "summary": alert.summary, "action": alert.action,
-            "value": alert.value, "labels": alert.labels, "startsAt": rfc3339(each.began_unix),
+            "value": alert.value, "labels": alert.labels, "startsAt": rfc3339(_began(each, each.ended_unix)),
             "endsAt": rfc3339(each.ended_unix) if each.ended_unix else None,
         }
         for each in messages
@@ -52,8 +52,11 @@ def chat_form(messages: Sequence[Message]) -> dict[str, Any]:
     return {"text": "\n".join(_cut(lines))}
 
 
-def alertmanager_form(messages: Sequence[Message], until_unix: float) -> list[dict[str, Any]]:
-    """Alerts only. `until_unix`: it may forget those that fire when nobody repeats them until then."""
+def alertmanager_form(messages: Sequence[Message], now_unix: float, until_unix: float) -> list[dict[str, Any]]:
+    """Alerts only. `until_unix`: it may forget those that fire when nobody repeats them until then.
+
+    It refuses what begins after its end, as an alert does that fired before the clock was set back.
+    """
     return [
         {
             "labels": {
@@ -61,7 +64,7 @@ def alertmanager_form(messages: Sequence[Message], until_unix: float) -> list[di
                 "subject": alert.subject, "source": "kaiwo",
             },
             "annotations": {"summary": alert.summary, "action": alert.action},
-            "startsAt": rfc3339(each.began_unix),
+            "startsAt": rfc3339(_began(each, each.ended_unix or now_unix)),
             "endsAt": rfc3339(each.ended_unix or until_unix),
         }
         for each in messages
@@ -80,6 +83,11 @@ def mail_form(messages: Sequence[Message]) -> MailText:
 
 def rfc3339(unix: float) -> str:
     return datetime.datetime.fromtimestamp(unix, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _began(message: Message, latest_unix: float) -> float:
+    """When it began, and not after this time; 0: it has not ended."""
+    return min(message.began_unix, latest_unix) if latest_unix else message.began_unix
 
 
 def _line(message: Message) -> str:

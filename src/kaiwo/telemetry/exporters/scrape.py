@@ -2,14 +2,16 @@
 
 In:    one line of JSON on standard input with the targets; it ends when that is closed.
 Out:   one line of JSON on standard output for each scrape: the readings of a node, or why there are none.
-Never: follows a redirect, reads more than 8 MiB, waits longer than its time-out, or sends a token in the clear to
-       another machine.
+Never: follows a redirect, reads more than 8 MiB, waits longer than its time-out, sends a token in the clear to another
+       machine, or shows one.
 """
 
+import contextlib
 import http.client
 import ipaddress
 import os
 import random
+import socket
 import ssl
 import sys
 import threading
@@ -48,7 +50,7 @@ class NodeReading(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def scrape(target: ScrapeTarget, timeout_s: float) -> NodeReading:
     try:
-        gpus, problem = read_gpus(_get(target, time.monotonic() + timeout_s, timeout_s))
+        gpus, problem = read_gpus(_get(target, timeout_s))
     except (OSError, http.client.HTTPException, ValueError) as error:
         return NodeReading(target.node, problem=f"{target.url}: {error or type(error).__name__}"[:MAX_PROBLEM])
     return NodeReading(target.node, tuple(gpus), f"{target.url}: {problem}"[:MAX_PROBLEM] if problem else "")
@@ -65,7 +67,8 @@ def sends_in_the_clear(url: str) -> bool:
         return parts.hostname != "localhost"
 
 
-def _get(target: ScrapeTarget, deadline: float, timeout_s: float) -> str:
+def _get(target: ScrapeTarget, timeout_s: float) -> str:
+    deadline = time.monotonic() + timeout_s
     parts = urlsplit(target.url)
     host, path = parts.hostname or "", parts.path + (f"?{parts.query}" if parts.query else "")
     if parts.scheme == "https":
@@ -79,23 +82,53 @@ def _get(target: ScrapeTarget, deadline: float, timeout_s: float) -> str:
     if target.token_file:
         if sends_in_the_clear(target.url):
             raise OSError("a token is only sent over https:// or to this machine")
-        with open(target.token_file, encoding="ascii") as file:
-            headers["Authorization"] = f"Bearer {file.read(65_536).strip()}"
+        headers["Authorization"] = f"Bearer {_token(target.token_file)}"
     try:
-        connection.request("GET", path or "/metrics", headers=headers)
-        answer = connection.getresponse()
-        if answer.status != http.HTTPStatus.OK:
-            raise OSError(f"it answers {answer.status} {answer.reason}"[:MAX_PROBLEM])
-        data = b""
-        while piece := answer.read1(65_536):  # an endpoint that drips is as bad as one that is silent
-            data += piece
-            if len(data) > MAX_BYTES:
-                raise OSError(f"it sends more than {MAX_BYTES >> 20} MiB")
-            if time.monotonic() > deadline:
-                raise OSError(f"it takes longer than {timeout_s:g} s")
-        return data.decode("utf-8", "replace")
+        connection.connect()
+        # A time-out of a socket bounds each wait for a byte: an endpoint that drips its head, or says "100 Continue"
+        # for ever, reaches none.
+        cut = threading.Timer(timeout_s, _hang_up, (connection.sock,))
+        cut.daemon = True
+        cut.start()
+        try:
+            return _read(connection, path or "/metrics", headers, deadline)
+        finally:
+            cut.cancel()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if time.monotonic() > deadline:
+            raise OSError(f"it takes longer than {timeout_s:g} s") from error
+        raise
     finally:
         connection.close()
+
+
+def _read(connection: http.client.HTTPConnection, path: str, headers: dict[str, str], deadline: float) -> str:
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    if answer.status != http.HTTPStatus.OK:
+        raise OSError(f"it answers {answer.status} {answer.reason}"[:MAX_PROBLEM])
+    data = b""
+    while piece := answer.read1(65_536):
+        data += piece
+        if len(data) > MAX_BYTES:
+            raise OSError(f"it sends more than {MAX_BYTES >> 20} MiB")
+    if time.monotonic() > deadline:  # the end of what came may be that it was cut
+        raise OSError("its answer is not whole")
+    return data.decode("utf-8", "replace")
+
+
+def _hang_up(connected: socket.socket) -> None:
+    """Whoever waits for its bytes sees the end, also behind TLS."""
+    with contextlib.suppress(OSError):  # it is closed by now
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+
+def _token(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        token = file.read(65_536).strip()
+    if not (token.isascii() and token.isprintable()):  # an HTTP client would repeat a wrong header in its message
+        raise OSError("the file of its token is not one line of ASCII text")
+    return token
 
 
 def run(job: ScrapeJob, write: Callable[[NodeReading], None], stop: threading.Event) -> None:

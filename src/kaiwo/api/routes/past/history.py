@@ -36,6 +36,11 @@ LIST_PARAMS = (
 
 
 async def get_history(call: EndpointCall) -> HistoryView:
+    async with call.context.turns.of(call.person):  # all readers share one file, and threads with everybody else
+        return await _history(call)
+
+
+async def _history(call: EndpointCall) -> HistoryView:
     live, past = call.context.live, call.context.past
     await past.flush()
     name, asked = f"{call.path['namespace']}/{call.path['name']}", call.query["submission"]
@@ -76,7 +81,6 @@ def _listed(numbers: list[int]) -> str:
 
 async def list_ended(call: EndpointCall) -> Page[EndedWorkView]:
     query, past, overview = call.query, call.context.past, call.context.overview
-    await past.flush()
     since_s = query["since"] if query["last"] is None else call.context.live.cluster.now_s() - query["last"]
     asked = PastQuery(
         since_s=max(0, since_s),
@@ -87,7 +91,9 @@ async def list_ended(call: EndpointCall) -> Page[EndedWorkView]:
         before=read_cursor(query["after"], tuple[StoredInt, StoredInt]),
         limit=query["limit"],
     )
-    found = await asyncio.to_thread(past.reader.ended, asked)
+    async with call.context.turns.of(call.person):
+        await past.flush()
+        found = await asyncio.to_thread(past.reader.ended, asked)
     items = [ended_work_view(life) for life in found.lives]
     return Page(items, found.total, "" if found.next is None else write_cursor(found.next))
 

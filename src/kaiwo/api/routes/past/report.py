@@ -7,7 +7,8 @@ from kaiwo.api.http.problems import invalid
 from kaiwo.api.http.query_params import Param
 from kaiwo.api.security.roles import Right
 from kaiwo.api.views.report import ConsumptionView, IdleListView, IdleView, ReportView
-from kaiwo.history.past.consumption import Consumption, ConsumptionQuery, Grouping
+from kaiwo.history.past.consumption import MAX_ROWS, Consumption, ConsumptionQuery, Grouping
+from kaiwo.history.past.past_reader import PastReader
 from kaiwo.runtime.overview.workload_table import asked_milli
 from kaiwo.runtime.recording.gpu_use_meter import IDLE_PERCENT
 
@@ -40,12 +41,19 @@ async def get_report(call: EndpointCall) -> ReportView:
     from_s = max(0, to_s - query["last"]) if query["from"] is None else query["from"]
     if from_s > to_s:
         raise invalid(f"the range begins at {from_s} and ends at {to_s}; it must begin before it ends", "from")
-    await past.flush_uses()
     below = call.context.overview.queues_below(query["queue"]) if query["queue"] else ()
     queues = sorted({query["queue"], *below}) if query["queue"] else ()
     asked = ConsumptionQuery(by, from_s // DAY_S, to_s // DAY_S, queues, user)
-    found = await asyncio.to_thread(past.reader.consumption, asked)
-    return ReportView([_row(each) for each in found], hidden)
+    async with call.context.turns.of(call.person):  # all readers share one file, and threads with everybody else
+        await past.flush_uses()
+        rows = await asyncio.to_thread(_rows, past.reader, asked)
+    if len(rows) > MAX_ROWS:
+        raise invalid(f"these are more than {MAX_ROWS:,} rows; group by less, or choose a shorter time", "by")
+    return ReportView(rows, hidden)
+
+
+def _rows(reader: PastReader, asked: ConsumptionQuery) -> list[ConsumptionView]:
+    return [_row(each) for each in reader.consumption(asked)]
 
 
 def _row(each: Consumption) -> ConsumptionView:

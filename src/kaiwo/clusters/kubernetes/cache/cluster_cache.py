@@ -298,6 +298,8 @@ class ClusterCache:
         """The events since the last call. `now_s`: since when a gang counts as incomplete that was complete before."""
         events, self._events = self._events, []
         self.placed.starts.now_s = now_s
+        for name in self.lost_places.clock_at(now_s):
+            self.gang_index.touch_workload(name)
         for pod in self.claimed_ends.take_settled(now_s):
             self._put_pod(self.pods.get(pod.key), pod)
         self.touch(self.affinity_index.take_touched(self.pods.values()))

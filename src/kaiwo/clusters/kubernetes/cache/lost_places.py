@@ -58,6 +58,12 @@ class LostPlaces:
         self._texts: dict[str, str] = {}  # by workload: what one of its pods should carry
         self._written: dict[str, str] = {}  # by UID of a pod: what the server has, and the watch does not show yet
         self._stale: dict[str, None] = {}
+        self._now_s = 0
+
+    def clock_at(self, now_s: int) -> list[str]:
+        """Returns the workloads to look at again, because the clock was set back."""
+        was_s, self._now_s = self._now_s, now_s or self._now_s
+        return sorted(self._by_workload) if self._now_s < was_s else []
 
     def lose(self, name: str, pod: CachedPod, place: Pod) -> None:
         """A pod of a gang failed, is being deleted, or is gone."""
@@ -101,6 +107,8 @@ class LostPlaces:
             if not lost.since_s:
                 known[uid] = replace(lost, since_s=max(now_s, 1))
                 report("place-kept", workload=name, pod=_title(lost), node=lost.place.node)
+            elif lost.since_s > now_s > 0:  # the clock was set back: nothing is kept for longer because of that
+                known[uid] = replace(lost, since_s=max(now_s, 1))
         wanted = self._wanted(gang, known, members, set(nodes)) if gang is not None else []
         for uid in known.keys() - {lost.uid for lost in wanted}:
             del known[uid]
