@@ -37,7 +37,6 @@ from kaiwo.runtime.loop.past_usage_tracker import PastUsageInQueues, PastUsageTr
 from kaiwo.runtime.loop.performance_tracker import NodeSpeedFile, PerformanceTracker
 from kaiwo.runtime.loop.scheduling_loop import SchedulingLoop, first_of
 from kaiwo.runtime.plugin_worker.plugin_set import PluginSet
-from kaiwo.runtime.topology.topology_reader import FirstRead
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -95,13 +94,12 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
     past_use = PastUsageTracker.of(policy, PastUsageInQueues(cluster.cache.queue_history))
     journal = Journal(Path(options.home) / "journal")
     run_times = RunTimes(RunTimeFile(options.home))
-    network = FirstRead(guard.may_decide)
     loop = SchedulingLoop(
         cluster,
         journal,
         policy,
         plugins.registry,
-        may_decide=network.may_decide,
+        may_decide=guard.may_decide,
         past_use=past_use,
         run_times=run_times,
         # Whoever may annotate one pod may annotate all of its namespace, also those of other users.
@@ -136,7 +134,6 @@ async def scheduling(options: SchedulerOptions) -> AsyncIterator[RunningSchedule
         context.partitions.use_objects(KubernetesPartitioning(cluster, options.dcm_config))
         await first_of(loop.changed(0), ending)  # until the cache has synced
         tune_interpreter()
-        await network.read(context.topology, loop.wake)
         if options.webhooks:
             webhooks = await _start_webhooks(options, access, cluster)
             stack.push_async_callback(webhooks.close)

@@ -50,12 +50,11 @@ class ReadByPlugin(NamedTuple):
 class FirstRead:
     """Nothing is decided before every source was read once: the first cycle would know no levels and access rules."""
 
-    def __init__(self, may_decide: Callable[[], bool] = lambda: True) -> None:
-        self._may_decide = may_decide
+    def __init__(self) -> None:
         self._is_done = False
 
     def may_decide(self) -> bool:
-        return self._is_done and self._may_decide()
+        return self._is_done
 
     async def read(self, reader: "TopologyReader", wake: Callable[[], None]) -> None:
         """The state is loaded; `wake` tells the loop that it may decide."""
