@@ -83,6 +83,13 @@ def test_an_nvswitch_gives_every_pair_the_full_rate() -> None:
         ("<graph/>", "begins with <graph> and not with <system>"),
         ("\n<!DOCTYPE x [<!ENTITY a 'aaaa'>]><system>&a;</system>", "line 2 declares a document type"),
         (SWITCHED.replace("0d:", "0b:"), "describes two GPUs at one PCI address"),
+        (
+            "<system><cpu>"
+            + "".join(f'<pci busid="{at}"><gpu dev="{at}"/></pci>' for at in range(20_000))
+            + "</cpu></system>",
+            "describes 20,000 GPUs in one node, and the maximum is 512; dump it again",
+        ),
+        (SWITCHED.replace("</cpu>", "<nic>" + "<net/>" * 600 + "</nic></cpu>", 1), "describes 601 network cards"),
         ("<system><cpu>" + "<pci>" * 70 + "</pci>" * 70 + "</cpu></system>", "is nested more than 64 deep"),
     ],
 )

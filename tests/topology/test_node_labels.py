@@ -84,6 +84,11 @@ def test_the_levels_of_a_kueue_topology_are_read() -> None:
         ([{"kind": "Topology", "spec": {"levels": 4}}], "spec.levels is no list"),
         ([{"kind": "Topology", "spec": {"levels": [{"nodeLabel": 4}]}}], "spec.levels is no list"),
         ([{"kind": "Topology", "spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}}], "has no levels"),
+        (
+            [{"kind": "Topology", "spec": {"levels": [{"nodeLabel": f"example.com/l{at}"} for at in range(20_000)]}}],
+            "has 20,000 levels and the maximum is 8",
+        ),
+        ([{"kind": "Topology", "spec": {"levels": [{"nodeLabel": "x" * 1_000}]}}], "has 1,000 characters"),
     ],
 )
 def test_what_is_no_kueue_topology_is_refused(documents: list[object], words: str) -> None:

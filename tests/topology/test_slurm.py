@@ -98,6 +98,14 @@ def test_a_yaml_file_means_the_same() -> None:
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "a is above itself (a > b > a)"),
         ("SwitchName=a Switches=a", "a is above itself (a > a)"),
         (
+            "\n".join(f"SwitchName=s{at} Switches=s{(at + 1) % 1000}" for at in range(1000)),
+            "s0 is above itself (s0 > s999 > s998 > s997 > s996 > s995 > s994 > ... 1,000 in all > s1 > s0); remove",
+        ),
+        (f"SwitchName={'a' * 254} Nodes=n1", f"line 1: the name {'a' * 40}... has 254 characters"),
+        (f"SwitchName=a Nodes=n1,{'n' * 300}", f"line 1: the name {'n' * 40}... has 300 characters"),
+        (f"SwitchName=a Switches={'b' * 500_000}", f"line 1: the name {'b' * 40}... has 500,000 characters"),
+        (f"BlockName={'b' * 254} Nodes=n1", "line 1: the name bbb"),
+        (
             "SwitchName=s1 Switches=l\nSwitchName=s2 Switches=l\nSwitchName=l Nodes=n1",
             "leaf l is below both s1 and s2, and a tree allows one",
         ),

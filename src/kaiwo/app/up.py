@@ -47,7 +47,9 @@ from kaiwo.runtime.nodes.local_node import real_node
 from kaiwo.runtime.partitioning.local_machine import LocalMachine
 from kaiwo.runtime.partitioning.saved_state import FILE, read_state, with_saved_modes
 from kaiwo.runtime.plugin_worker.plugin_set import REFUSED, PluginSet
+from kaiwo.runtime.topology.kept_topologies import KeptTopologies
 from kaiwo.runtime.topology.read_source import with_inner_links
+from kaiwo.runtime.topology.topology_reader import FirstRead
 
 
 def run(options: UpOptions) -> None:
@@ -93,8 +95,16 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     run_times = RunTimes(RunTimeFile(options.home))
     performance = PerformanceTracker(policy, NodeSpeedFile(options.home))
     journal = Journal(Path(options.home) / "journal")
+    network = FirstRead()
     loop = SchedulingLoop(
-        cluster, journal, policy, plugins.registry, past_use=past_use, run_times=run_times, performance=performance
+        cluster,
+        journal,
+        policy,
+        plugins.registry,
+        may_decide=network.may_decide,
+        past_use=past_use,
+        run_times=run_times,
+        performance=performance,
     )
     edge = EdgePoints(plugins, loop, options.home)
     edge.attach()
@@ -105,7 +115,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     )  # fmt: skip
     app = make_app(loop, settings)
     context = context_of(app)
-    context.topology.sources = sources
+    context.topology.sources, context.topology.kept = sources, KeptTopologies(options.home)
     context.edge, context.policy = edge, live_policy
     context.alerts.use_file(options.alerts)
     context.series.use_exporters(options.exporters)
@@ -116,7 +126,7 @@ async def running(options: UpOptions) -> AsyncIterator[Running]:
     try:
         await first_of(loop.changed(0), scheduling)  # until the state is loaded, so that the first page is not empty
         tune_interpreter()
-        await context.topology.refresh()
+        await network.read(context.topology, loop.wake)
         async with contextlib.AsyncExitStack() as stack:
             if not cluster.is_virtual:
                 from kaiwo.runtime.nodes.in_process_agent import in_process_agent  # virtual nodes have none

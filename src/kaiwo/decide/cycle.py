@@ -9,7 +9,7 @@ import msgspec
 
 from kaiwo.decide.actions.allocate import Allocate, AllocationResult, allocate
 from kaiwo.decide.actions.make_room import MadeRoom, TakenBefore, make_room, postpone_room
-from kaiwo.decide.actions.recover import recover
+from kaiwo.decide.actions.recover import recover, recoveries_without_room
 from kaiwo.decide.actions.swap_for_recovery import with_swaps
 from kaiwo.decide.cycle_state import CycleInput, CycleState, earliest_s
 from kaiwo.decide.defragment.carry_out import carry_out_moves
@@ -147,7 +147,11 @@ def run_cycle(cycle: CycleInput, cycle_state: CycleState, notes: tuple[Note, ...
         steps=cycle_state.budget.used,
         rules=cycle.plugins.rules,
         domains=(*recovery.domains, *placed.domains, *room.domains),
-        recoveries=with_swaps(recovery.recoveries, room.recoveries),
+        recoveries=with_swaps(
+            recoveries_without_room(cycle.state, served | {each.workload for each in recovery.nominations}),
+            recovery.recoveries,
+            room.recoveries,
+        ),
         recovered=recovery.recovered,
         bad_nodes=recovery.bad_nodes,
         move_steps=moved.progress,

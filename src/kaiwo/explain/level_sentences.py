@@ -10,7 +10,7 @@ def no_domain_with_room(o: Obstacle) -> str:
     if not isinstance(o.facts, LevelShort):
         return f"no domain of a required level has room for {_pods(o)}"
     facts = o.facts
-    if facts.known or (not facts.domain and o.have < o.need):
+    if is_unknown_level(o):
         where = f"the topology '{facts.topology}' has" if facts.topology else "there is"
         known = f"; known levels: {', '.join(facts.known)}" if facts.known else ""
         return f"it must run in one {facts.level}, but {where} no such level on any node{known}"
@@ -25,9 +25,16 @@ def no_domain_with_room(o: Obstacle) -> str:
     return f"{_pods(o)} must run in one {facts.level}; {closest}"
 
 
+def is_unknown_level(o: Obstacle) -> bool:
+    """No node is in a domain of this level."""
+    facts = o.facts
+    return isinstance(facts, LevelShort) and (bool(facts.known) or (not facts.domain and o.have < o.need))
+
+
 def looser_level(o: Obstacle) -> str:
-    if isinstance(o.facts, LevelShort) and o.facts.known:
-        return "name one of the known levels"
+    if isinstance(o.facts, LevelShort) and is_unknown_level(o):
+        other = "name one of the known levels" if o.facts.known else "name another one"
+        return f"check what is known of the network (kaiwo topology), or {other}"
     if isinstance(o.facts, LevelShort) and o.facts.is_home:
         return "wait for work there to end"
     if isinstance(o.facts, LevelShort) and o.facts.is_too_small:
@@ -36,7 +43,7 @@ def looser_level(o: Obstacle) -> str:
 
 
 def looser_level_in_kubernetes(o: Obstacle) -> str:
-    if isinstance(o.facts, LevelShort) and (o.facts.known or o.facts.is_home):
+    if isinstance(o.facts, LevelShort) and (is_unknown_level(o) or o.facts.is_home):
         return looser_level(o)
     if isinstance(o.facts, LevelShort) and o.facts.is_too_small:
         return "set a wider kaiwo.ai/required-level, kaiwo.ai/preferred-level instead, or ask for fewer pods"

@@ -7,6 +7,7 @@ Never: drops or changes an obstacle.
 import enum
 
 from kaiwo.decide.obstacles.shortages import is_permanent
+from kaiwo.explain.level_sentences import is_unknown_level
 from kaiwo.model.obstacle import (
     BandwidthShort,
     GangBound,
@@ -65,8 +66,8 @@ def _is_beyond(o: Obstacle) -> bool:
     match o.facts:
         case QueueBound(bound):
             return bound < o.need
-        case LevelShort(known=known):
-            return bool(known)  # there is no such level
+        case LevelShort():
+            return is_unknown_level(o)
         case SizeBound(larger):
             return larger is not LargerNodes.LARGE_ENOUGH
         case BandwidthShort(need_mb_s, port_mb_s):

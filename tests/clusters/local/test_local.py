@@ -13,12 +13,14 @@ from kaiwo.clusters.local import LocalCluster, virtual_nodes
 from kaiwo.clusters.local.cluster_file import VIRTUAL_LABEL
 from kaiwo.clusters.local.home_folder import Home
 from kaiwo.clusters.local.run_folder import RunFolder
+from kaiwo.clusters.protocol import NodeFault
 from kaiwo.model.errors import ClusterError, ConfigError
 from kaiwo.model.events import WorkloadChanged
 from kaiwo.model.gpus.gpu import Gpu
 from kaiwo.model.node import Node
 from kaiwo.model.plan import Plan
 from kaiwo.model.queue import Queue
+from kaiwo.model.recovery import BadNode
 from kaiwo.model.workload_record import Program, WorkloadState
 from tests.clusters.kinds import put_queue, some_nodes, start_of, work
 from tests.waiting import run, until
@@ -41,6 +43,31 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert set(map(str, second.state.as_events())) == state
         assert now_s <= second.now_s() <= now_s + 100
         assert second.state.nodes["node-2"].reason == "noise"
+        await second.close()
+
+    run(test())
+
+
+def test_a_failed_node_is_no_working_one_after_a_restart_with_the_same_nodes(tmp_path: Path) -> None:
+    async def test() -> None:
+        first = LocalCluster(tmp_path, some_nodes(3), speed=1.0)
+        await first.nodes.fail("node-1", NodeFault("power"))
+        await first.nodes.fail("node-2", NodeFault("hung", is_unreachable=True))
+        await first.nodes.fail("node-3", NodeFault("hot"))
+        await first.nodes.restore("node-3")
+        await first.apply(Plan(bad_nodes=(BadNode("node-3", "default/a"),)))
+        before = dict(first.state.nodes)
+        await first.close()
+        second = LocalCluster(tmp_path, some_nodes(3), speed=1.0)
+        after = second.state.nodes
+        assert {name: node.failure for name, node in after.items()} == {
+            name: node.failure for name, node in before.items()
+        }
+        assert [after[f"node-{at}"].ready for at in (1, 2, 3)] == [False, False, True]
+        assert [after[f"node-{at}"].failure.is_fenced for at in (1, 2, 3)] == [True, False, False]
+        assert (after["node-1"].reason, after["node-3"].failure.bad_for) == ("power", ("default/a",))
+        await second.nodes.restore("node-1")
+        assert second.state.nodes["node-1"].ready
         await second.close()
 
     run(test())

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from kaiwo.explain import sentence, why
+from kaiwo.explain.obstacle_sentences import remedy
 from kaiwo.model.events import NodeChanged, TopologyChanged, WorkloadChanged
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.network.topology import Topology, TopologyLevel
@@ -125,6 +126,15 @@ def test_an_unknown_level_is_named_with_those_that_exist() -> None:
     assert sentence(found) == (
         "it must run in one block, but the topology 'fabric' has no such level on any node; known levels: spine, leaf"
     )
+
+
+def test_a_level_is_not_known_where_no_topology_puts_a_node_into_it() -> None:
+    """The sentence once said that there is no leaf, and that leaf is a known level."""
+    world = World(nodes=2, gpus_per_node=8).submit("train", pods=2, gpus_each=8, required_level="leaf")
+    world.decide()
+    (found,) = world.obstacles("train")
+    assert sentence(found) == "it must run in one leaf, but there is no such level on any node"
+    assert remedy(found) == "check what is known of the network (kaiwo topology), or name another one"
 
 
 def test_why_proposes_the_looser_level_that_would_start_it() -> None:

@@ -18,7 +18,8 @@ from kaiwo.model.network.topology import DomainAccess, Topology, TopologyLevel
 from kaiwo.model.network.topology_source import SourceKind, TopologySource
 from kaiwo.model.node import Node
 from kaiwo.plugins.builtin.topology_sources import HCA_GUIDS
-from kaiwo.runtime.topology.read_source import read_source, with_inner_links
+from kaiwo.runtime.topology.kept_topologies import KeptTopologies
+from kaiwo.runtime.topology.read_source import read_network, with_inner_links
 from kaiwo.runtime.topology.topology_reader import TopologyReader
 from tests.api.fake_loop import FakeLoop
 from tests.topology.fabrics import rail_fabric
@@ -114,6 +115,40 @@ def test_a_damaged_file_is_told_and_the_last_good_topology_stays_in_force(
         await reader.refresh()
         assert reader.faults == {}
         assert domains(loop, "leaf") == {"n1": "first", "n3": "leaf2"}
+
+    run(test())
+
+
+def test_a_file_that_is_damaged_during_a_restart_leaves_the_last_good_topology_in_force(tmp_path: Path) -> None:
+    async def test() -> None:
+        path, home = tmp_path / "topology.conf", str(tmp_path)
+        path.write_text(CONF)
+
+        async def start(source: TopologySource) -> tuple[TopologyReader, FakeLoop]:
+            loop = loop_of(Node("n1"), Node("n3"))
+            reader = TopologyReader(loop, [source])
+            reader.kept = KeptTopologies(home)
+            await reader.refresh()
+            return reader, loop
+
+        slurm = TopologySource(SourceKind.SLURM, "slurm", str(path), access=(DomainAccess(("leaf1",), ("lab",)),))
+        await start(slurm)
+        write(path, "garbage\n" * 1_000)
+        reader, loop = await start(slurm)
+        assert domains(loop, "leaf") == {"n1": "leaf1", "n3": "leaf2"}
+        assert "which is no KEY=VALUE" in reader.faults["slurm"]
+        # The rules are those of today, not those of the last start.
+        rule = DomainAccess(("leaf2",), ("lab",))
+        _, loop = await start(replace(slurm, access=(rule,)))
+        assert loop.state.topology_objects["slurm"].access == (rule,)
+        for other in (
+            replace(slurm, name="renamed", access=()),
+            replace(slurm, kind=SourceKind.IBNETDISCOVER),
+            replace(slurm, access=(DomainAccess(("nowhere",), ("lab",)),)),
+        ):
+            assert domains((await start(other))[1], "leaf") == {}
+        (tmp_path / "topologies.msgpack").write_bytes(b"damaged, too")
+        assert domains((await start(slurm))[1], "leaf") == {}
 
     run(test())
 
@@ -253,4 +288,4 @@ def test_text_that_is_no_yaml_is_told_with_its_file_and_line(kind: SourceKind, t
     path = tmp_path / "topology.yaml"
     path.write_text("spec:\n  levels: [\n")
     with pytest.raises(ConfigError, match=rf"^{path}: document 1, line \d+: the YAML is malformed"):
-        read_source(TopologySource(kind, "t", path=str(path)), ())
+        read_network(TopologySource(kind, "t", path=str(path)), ())

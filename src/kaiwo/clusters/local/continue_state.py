@@ -72,7 +72,8 @@ def _set_up_nodes(transaction: Transaction, nodes: Sequence[Node] | None, find_n
 
 
 def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
-    """Pods whose node or devices are gone are evicted, and wait again. A node that was cordoned stays cordoned."""
+    """Pods whose node or devices are gone are evicted, and wait again. A node that was cordoned or had failed stays
+    so, and what is remembered of its failures does, too."""
     state = transaction.state
     for name in sorted(set(state.nodes) - {node.name for node in nodes}):
         transaction.drop_node(name)
@@ -80,7 +81,14 @@ def _replace_nodes(transaction: Transaction, nodes: Sequence[Node]) -> None:
     for node in nodes:
         before = state.nodes.get(node.name)
         if before is not None:
-            node = replace(node, cordoned=before.cordoned, reason=before.reason, gpus=_keep_unhealthy(before, node))
+            node = replace(
+                node,
+                ready=node.ready and not before.failure.since_s,
+                cordoned=before.cordoned,
+                reason=before.reason,
+                failure=before.failure,
+                gpus=_keep_unhealthy(before, node),
+            )
             if why := overcommit(node, state.ledger.usage_of(node.name)):
                 evict_all_pods(transaction, node.name, why)
         if node != before:

@@ -21,7 +21,16 @@ from kaiwo.model.node import SPARE_TAINT
 from kaiwo.model.plan import DomainChoice, Eviction, EvictionCause, Nomination
 from kaiwo.model.recovery import BadNode, Recovery, RecoveryWay
 from kaiwo.model.request import Request
-from kaiwo.model.workload import ACTIVE_PHASES, Phase, Role, Workload, breaks_gang, has_required_pods, lost_gpu_s
+from kaiwo.model.workload import (
+    ACTIVE_PHASES,
+    RELEASING_PHASES,
+    Phase,
+    Role,
+    Workload,
+    breaks_gang,
+    has_required_pods,
+    lost_gpu_s,
+)
 from kaiwo.snapshot.array_types import IntArray
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.failed_places import with_spare_nodes
@@ -51,6 +60,26 @@ def recover(cycle: CycleInput, cycle_state: CycleState) -> RecoveryResult:
         action.recover(workload, lost[workload.name])
     action.find_recovered(lost)
     return action.result()
+
+
+def recoveries_without_room(state: ClusterState, served: Set[str]) -> tuple[Recovery, ...]:
+    """Those that had new places and lost them before they ran there, to a second failure for instance: now they wait.
+
+    `served`: workloads that start in this cycle, or for which space is kept.
+    """
+    found = []
+    for name, recovery in sorted(state.failures.recoveries.items()):
+        pods = state.pods.get(name, {}).values()
+        if (
+            recovery.way in (RecoveryWay.REPLACE, RecoveryWay.SWAP, RecoveryWay.MOVE)
+            and name not in served
+            and name not in state.nominations
+            and state.backlog.is_queued(name)
+            and sum(pod.phase in ACTIVE_PHASES for pod in pods) < recovery.size
+            and not any(pod.phase in RELEASING_PHASES for pod in pods)
+        ):
+            found.append(replace(recovery, way=RecoveryWay.WAIT))
+    return tuple(found)
 
 
 class _Recover:

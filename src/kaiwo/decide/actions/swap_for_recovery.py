@@ -44,9 +44,11 @@ def is_left_to_swap(state: ClusterState, workload: Workload) -> bool:
     return levels is not None and levels.requires and workload.name in state.pods
 
 
-def with_swaps(lost: tuple[Recovery, ...], swapped: tuple[Recovery, ...]) -> tuple[Recovery, ...]:
-    """Both, one for each workload, sorted by name."""
-    by_name = {each.workload: each for each in (*lost, *swapped)}
+def with_swaps(
+    waiting: tuple[Recovery, ...], lost: tuple[Recovery, ...], swapped: tuple[Recovery, ...]
+) -> tuple[Recovery, ...]:
+    """One for each workload, sorted by name: the last one counts."""
+    by_name = {each.workload: each for each in (*waiting, *lost, *swapped)}
     return tuple(by_name[name] for name in sorted(by_name))
 
 

@@ -123,7 +123,7 @@ def _followers_alike(constraint: TopologyConstraint, leader: str) -> int:
 def level_obstacle(levels: WorkloadLevels, room: DomainRoom, is_too_small: bool = False) -> Obstacle:
     """`is_too_small`: the room is that of empty domains."""
     constraint = levels.constraint(room.part)
-    names = tuple(level.name for level in room.levels.levels[:-1])
+    names = tuple(level.name for level in room.levels.levels[:-1] if (level.domain_of_node >= 0).any())
     level = room.levels.levels[room.levels.required].name if room.levels.required != NO_LEVEL else constraint.required
     domain = room.levels.levels[room.levels.required].domain_names[room.domain] if room.domain >= 0 else ""
     known = names if room.levels.unknown else ()

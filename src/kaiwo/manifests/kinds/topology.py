@@ -4,11 +4,13 @@ In:    a document of that kind, or a mapping with the fields of its `spec`.   Ou
 """
 
 from kaiwo.manifests.kinds.object_metadata import ManifestObject
+from kaiwo.manifests.text.field_errors import FieldPath
 from kaiwo.manifests.text.field_reader import FieldReader
 from kaiwo.manifests.values.names import check_label_key
 from kaiwo.model.network.check_topology import (
     MAX_DOMAINS,
     MAX_LEVELS,
+    MAX_NAME,
     check_joined_domains,
     check_orphans,
     check_topology,
@@ -18,7 +20,6 @@ from kaiwo.model.network.topology import MB_S_PER_GBIT, Domain, DomainAccess, Ne
 KIND, API_VERSION = "KaiwoTopology", "kaiwo.ai/v1alpha2"
 MAX_GBPS = 1_000_000
 MAX_LINKS = 10_000
-MAX_NAME = 253
 MAX_RULES = 1_000
 OUTSIDE = "outside"  # the upper end of links from a domain that names no parent
 
@@ -68,7 +69,7 @@ def read_access(fields: FieldReader) -> tuple[DomainAccess, ...]:
 
 
 def _rule(fields: FieldReader) -> DomainAccess:
-    names = {key: tuple(dict.fromkeys(fields.texts(key))) for key in ("domains", "queues", "namespaces")}
+    names = {key: _names(fields, key) for key in ("domains", "queues", "namespaces")}
     if not names["domains"]:
         raise fields.path_of("domains").error("names no domain; name those that the rule is about")
     if not fields.has("queues") and not fields.has("namespaces"):
@@ -100,8 +101,8 @@ def _domain(fields: FieldReader, links: list[NetworkLink]) -> Domain:
     domain = Domain(
         _name(fields, "name"),
         _name(fields, "level"),
-        tuple(dict.fromkeys(fields.texts("parents"))),
-        tuple(dict.fromkeys(fields.texts("nodes"))),
+        _names(fields, "parents"),
+        _names(fields, "nodes"),
     )
     gbps, uplinks = _uplinks(fields)
     if gbps and uplinks:
@@ -124,6 +125,18 @@ def _name(fields: FieldReader, key: str) -> str:
     name = fields.text(key)
     if not name:
         raise fields.path_of(key).error("is missing; write a name")
-    if len(name) > MAX_NAME:
-        raise fields.path_of(key).error(f"has {len(name)} characters and the maximum is {MAX_NAME}; shorten it")
+    _check_length(name, fields.path_of(key))
     return name
+
+
+def _names(fields: FieldReader, key: str) -> tuple[str, ...]:
+    """Each once, in the written order."""
+    names = tuple(dict.fromkeys(fields.texts(key)))
+    for at, name in enumerate(names):
+        _check_length(name, fields.path_of(f"{key}[{at}]"))
+    return names
+
+
+def _check_length(name: str, path: FieldPath) -> None:
+    if len(name) > MAX_NAME:
+        raise path.error(f"has {len(name):,} characters and the maximum is {MAX_NAME}; shorten it")

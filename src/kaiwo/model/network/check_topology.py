@@ -12,8 +12,13 @@ from kaiwo.model.network.connected_groups import connected_groups
 from kaiwo.model.network.topology import Domain, Topology
 
 MAX_LEVELS = 8
+MAX_CIRCLE = 8  # names of a circle that are shown
 MAX_DOMAINS = 20_000
+MAX_NAME = 253  # of a domain or a node
+MAX_LEVEL_NAME = 317  # the key of a label
 MAX_CABLINGS = 512  # of the domains below joined switches: each is compared with each
+
+_SHOWN = 40
 
 
 def check_topology(topology: Topology, where: str, is_tree: bool = False) -> None:
@@ -102,7 +107,7 @@ def check_tree_cycle(parents: Mapping[str, Iterable[str]], where: str) -> None:
                 on_path.discard(name)
                 done.add(name)
             elif name in on_path:
-                circle = " > ".join([*path[path.index(name) :], name])
+                circle = _show_circle(path[path.index(name) :])
                 raise ConfigError(f"{where}: {name} is above itself ({circle}); remove one of these links", name)
             elif name not in done:
                 path.append(name)
@@ -111,12 +116,30 @@ def check_tree_cycle(parents: Mapping[str, Iterable[str]], where: str) -> None:
                 left += [(above, False) for above in sorted(parents.get(name, ()))]
 
 
+def check_name_length(name: str, where: str, most: int = MAX_NAME) -> None:
+    """Names are shown in tables and messages; no host name is longer."""
+    if len(name) > most:
+        raise ConfigError(
+            f"{where}: the name {name[:_SHOWN]}... has {len(name):,} characters and the maximum is {most}; "
+            "check whether it is the right file",
+            where,
+        )
+
+
+def _show_circle(names: list[str]) -> str:
+    """All of a short circle; of a long one the beginning and the end."""
+    shown = names if len(names) <= MAX_CIRCLE else [*names[: MAX_CIRCLE - 1], f"... {len(names):,} in all", names[-1]]
+    return " > ".join([*shown, names[0]])
+
+
 def _check_levels(topology: Topology, where: str) -> None:
     names = [level.name for level in topology.levels]
     if not names:
         raise ConfigError(f"{where} has no levels; name at least one, such as leaf", "levels")
     if len(names) > MAX_LEVELS:
         raise ConfigError(f"{where} has {len(names)} levels and the maximum is {MAX_LEVELS}; leave some out", "levels")
+    for name in names:
+        check_name_length(name, where, MAX_LEVEL_NAME)
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise ConfigError(f"{where} has two levels named {twice}; rename one of them", "levels")
 

@@ -41,21 +41,21 @@ def own_source(source: TopologySource) -> ReadsTopology | None:
     return None
 
 
-def read_source(source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
-    """Reads the file again, if the source has one."""
-    topology = _read(source, nodes)
-    if topology is None or not source.access:
-        return topology
-    topology = replace(topology, access=(*topology.access, *source.access))
-    check_topology(topology, f"topology {source.name}")
-    return topology
-
-
-def _read(source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
+def read_network(source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
+    """What the source itself says. Reads the file again, if the source has one."""
     text = read_file(source.path) if source.kind in FILE_KINDS else ""
     if (plugin := own_source(source)) is not None:
         return plugin.topology_source(nodes, text)
     return _read_yaml(source, text) if text or source.kind in FILE_KINDS else source.written
+
+
+def with_access(topology: Topology, source: TopologySource) -> Topology:
+    """With the rules that the cluster file has for this source."""
+    if not source.access:
+        return topology
+    topology = replace(topology, access=(*topology.access, *source.access))
+    check_topology(topology, f"topology {source.name}")
+    return topology
 
 
 def _read_yaml(source: TopologySource, text: str) -> Topology:

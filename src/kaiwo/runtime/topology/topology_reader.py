@@ -5,6 +5,7 @@ Without any source, the labels of known tools and clouds are looked for on the n
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -21,7 +22,8 @@ from kaiwo.plugins.builtin.topology_sources import adapter_guids
 from kaiwo.plugins.contract import Plugin
 from kaiwo.runtime.log import emit
 from kaiwo.runtime.loop.loop_protocol import LiveLoop
-from kaiwo.runtime.topology.read_source import read_file, read_source
+from kaiwo.runtime.topology.kept_topologies import KeptTopologies
+from kaiwo.runtime.topology.read_source import read_file, read_network, with_access
 from kaiwo.topology.sources.node_labels import find_presets
 
 T = TypeVar("T")
@@ -45,6 +47,22 @@ class ReadByPlugin(NamedTuple):
     topology: Topology | None
 
 
+class FirstRead:
+    """Nothing is decided before every source was read once: the first cycle would know no levels and access rules."""
+
+    def __init__(self) -> None:
+        self._is_done = False
+
+    def may_decide(self) -> bool:
+        return self._is_done
+
+    async def read(self, reader: "TopologyReader", wake: Callable[[], None]) -> None:
+        """The state is loaded; `wake` tells the loop that it may decide."""
+        await reader.refresh()  # its events are there before the loop asks again
+        self._is_done = True
+        wake()
+
+
 class TopologyReader:
     """The topologies that come from files and labels; those of the cluster's own objects arrive as events."""
 
@@ -60,6 +78,7 @@ class TopologyReader:
         self.plugins: SourcePlugins | None = None  # None: there are none
         self.file_of: Callable[[str], str] = lambda plugin: ""  # the file that an administrator named for a plugin
         self._of_plugins: dict[str, ReadByPlugin] = {}
+        self.kept: KeptTopologies | None = None  # None: a restart forgets what damaged files said before
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -152,12 +171,29 @@ class TopologyReader:
         try:
             if before is None and source.name in self._live.state.topology_objects:
                 raise ConfigError(f"topology {source.name} exists already in the cluster; name this one differently")
-            topology = await asyncio.to_thread(read_source, source, nodes)
+            topology = await asyncio.to_thread(self._read_and_keep, source, nodes)
             self.faults.pop(source.name, None)
             return topology
         except ConfigError as error:
             self._report(source.name, error)
-            return before
+            return before if before is not None else self._kept_before(source)
+
+    def _read_and_keep(self, source: TopologySource, nodes: tuple[Node, ...]) -> Topology | None:
+        network = read_network(source, nodes)
+        topology = with_access(network, source) if network is not None else None
+        if network is not None and self.kept is not None and source.kind in FILE_KINDS:
+            self.kept.keep(source, network)
+        return topology
+
+    def _kept_before(self, source: TopologySource) -> Topology | None:
+        """The last good version, from before the start; None: there is none to which the rules of today belong."""
+        is_taken = source.name in self._live.state.topology_objects
+        network = self.kept.of(source) if self.kept is not None and not is_taken else None
+        if network is None or source.kind not in FILE_KINDS:
+            return None
+        with contextlib.suppress(ConfigError):
+            return with_access(network, source)
+        return None
 
     def _is_covered(self, topology: Topology) -> bool:
         """The cluster has a topology of its own with this name, or from all of these labels."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, product
 
 from kaiwo.model.errors import ConfigError
+from kaiwo.model.network.check_topology import check_name_length
 
 MAX_HOSTS = 100_000
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
@@ -17,6 +18,7 @@ def expand_hostlist(text: str, where: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for part in _split(text, where):
         for name in _expand(part, where, MAX_HOSTS - len(found)):
+            check_name_length(name, where)
             found[name] = None
     return tuple(found)
 

@@ -15,6 +15,7 @@ from kaiwo.model.node import DeviceLinks
 
 MAX_CHARACTERS = 10_000_000
 MAX_DEPTH = 64
+MAX_DEVICES = 512  # GPUs and network cards of a node; with every pair of GPUs this is 262,144 rates
 # MB/s of one link in one direction. XGMI by the compute target: MI50, MI100, MI200 and MI300 series.
 XGMI_MB_S = {"906": 24_000, "908": 24_000, "90a": 36_000, "910": 36_000, "940": 48_000, "941": 48_000, "942": 48_000}
 DEFAULT_XGMI_MB_S = 48_000
@@ -65,6 +66,11 @@ def read_nccl_xml(text: str, where: str = "the topology file") -> NodeLinks:
         _walk(cpu, _whole(cpu.get("numaid"), -1), (), 0, gpus, nics, where, 0)
     if not gpus:
         raise ConfigError(f"{where} describes no GPU; {_WAY_OUT}", where)
+    for what, count in (("GPUs", len(gpus)), ("network cards", len(nics))):
+        if count > MAX_DEVICES:
+            raise ConfigError(
+                f"{where} describes {count:,} {what} in one node, and the maximum is {MAX_DEVICES}; {_WAY_OUT}", where
+            )
     gpus.sort(key=lambda gpu: (gpu.number, gpu.bus))
     at = {gpu.bus: index for index, gpu in enumerate(gpus)}
     if len(at) < len(gpus):

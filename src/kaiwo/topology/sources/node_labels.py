@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.network.check_topology import check_topology
+from kaiwo.model.network.check_topology import MAX_LEVELS, check_topology
 from kaiwo.model.network.topology import Topology, TopologyLevel
 
 Labels = Mapping[str, str]
@@ -104,6 +104,9 @@ def _kueue_keys(spec: object, where: str) -> list[str]:
     if not keys or not all(isinstance(key, str) and key for key in keys):
         fact = f"{where}: spec.levels is no list of entries with a nodeLabel"
         raise ConfigError(f"{fact}; write one for each level", "levels")
+    if len(keys) > MAX_LEVELS:
+        fact = f"{where} has {len(keys):,} levels and the maximum is {MAX_LEVELS}"
+        raise ConfigError(f"{fact}; leave some out", "levels")
     return [str(key) for key in keys]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kaiwo.model.errors import ConfigError
-from kaiwo.model.network.check_topology import check_topology, check_tree_cycle
+from kaiwo.model.network.check_topology import check_name_length, check_topology, check_tree_cycle
 from kaiwo.model.network.topology import Domain, FindingKind, NetworkLink, Topology, TopologyFinding, TopologyLevel
 from kaiwo.topology.sources.hostlist import expand_hostlist, fold_hostlist
 
@@ -242,6 +242,7 @@ def _needed(fields: Mapping[str, str], key: str, where: str) -> str:
 def _single(name: str, where: str) -> str:
     if "," in name or "[" in name:
         raise ConfigError(f"{where}: {_cut(name)} names several at once; write one line for each", where)
+    check_name_length(name, where)
     return name
 
 
@@ -294,6 +295,7 @@ def _hosts(item: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:
 def _text(value: object, where: str, key: str) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value):
         raise ConfigError(f"{where}: {key} is missing or no text; write a name", where)
+    check_name_length(str(value), where)
     return str(value)
 
 
