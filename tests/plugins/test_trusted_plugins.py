@@ -1,16 +1,23 @@
 """Plugins inside the scheduler, which an administrator trusts: what one changes by mistake does not spread."""
 
+import asyncio
 import sys
+import threading
+import time
 import types
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from kaiwo.model.policy import DEFAULT_POLICY
 from kaiwo.model.workload import Workload
+from kaiwo.plugins import Metric
 from kaiwo.plugins.guarded_calls import MAX_ORDER
 from kaiwo.plugins.registry import Ordering
+from kaiwo.runtime.edge_points.edge_calls import EdgeCalls
 from tests.plugins.sites import CODE, Site
 from tests.plugins.test_plugin_set import place
 
@@ -75,3 +82,44 @@ def test_the_key_of_a_workload_is_a_few_plain_integers(key: object) -> None:
     assert [each.plugin for each in faults] == ["orders"]
     assert len(keys[0]) == 1
     assert type(keys[0][0]) is int
+
+
+def test_one_at_the_edge_that_never_comes_back_is_set_aside_and_lets_kaiwo_end() -> None:
+    """It takes no thread from others, however often it hangs, and nobody waits for it at the end."""
+    comes_back = threading.Event()
+
+    class Hangs:
+        name, version = "hangs", "1"
+
+        def metrics(self, sample: object) -> object:
+            comes_back.wait(60)
+            return []
+
+    class Plugins:
+        aside: ClassVar[list[tuple[str, str]]] = []
+
+        def active_at(self, point: str) -> list[Any]:
+            return [hangs]
+
+        def add_cost(self, name: str, took_us: int) -> None: ...
+
+        def set_aside(self, faults: Sequence[tuple[str, str]]) -> None:
+            self.aside.extend(faults)
+
+    async def ask(question: Any) -> Any:
+        return question(None)
+
+    async def story() -> None:
+        calls = EdgeCalls(Plugins(), ask)  # type: ignore[arg-type]
+        calls.late_s = 0.05
+        for _ in range(40):
+            assert await calls.call(hangs, "metrics", list[Metric], None) is None  # type: ignore[arg-type]
+        assert await asyncio.to_thread(lambda: 7) == 7
+
+    hangs, began_s = Hangs(), time.monotonic()
+    try:
+        asyncio.run(story())
+        assert time.monotonic() - began_s < 50, "somebody waited for it"
+    finally:
+        comes_back.set()
+    assert Plugins.aside == [("hangs", "metrics: did not answer within 0.05 s")] * 40
