@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from kaiwo.model.policy import Policy
 from tests.api.world import World, world
+from tests.plugins.sites import Site
 from tests.waiting import run, until
 
 JOB = """
@@ -38,3 +40,33 @@ def test_nine_gpus_are_nine_gpus_and_follow_the_room(tmp_path: Path) -> None:
             assert "differs in: its pods and their requests" in other["message"]
 
     run(story())
+
+
+GREEDY = """
+import numpy as np
+class Favourite:
+    name, version = "{name}", "1.0"
+    def replica_strategy(self, view, need):
+        return np.ones(1_000_000, np.int64)
+"""
+
+
+def test_a_strategy_that_gives_other_gpus_is_set_aside_and_the_job_gets_its_own(tmp_path: Path) -> None:
+    site = Site(tmp_path / "site")
+    site.plugin("greedy", GREEDY, kinds='["replica_strategy"]')
+    plugins = site.allow("greedy", deadlineMs=5_000).load()
+
+    async def story() -> None:
+        async with world(tmp_path / "home", nodes=2) as it:
+            it.context.edge.plugins, it.loop.plugins = plugins, plugins.registry
+            it.loop.policy = Policy(replica_strategy="greedy")
+            assert (await it.post("/manifests", job("even", 9))).status_code == 200
+            assert sizes(it, "even") == [5, 4]
+            status = plugins.status("greedy")
+            assert (status.state, status.faults) == ("set-aside", 1)
+            assert status.last_fault.startswith("divided 9 GPUs as [1, 1")
+
+    try:
+        run(story())
+    finally:
+        plugins.close()

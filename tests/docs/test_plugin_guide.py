@@ -145,8 +145,18 @@ def test_the_guide_says_what_tests_are_made_of() -> None:
     shown = next(block.text for block in blocks(GUIDE) if block.text.startswith("view_of("))
     given = [each.split("=")[0] for each in re.findall(r"(\w+(?:=|(?=,)))", shown.split("(", 1)[1])]
     assert given == list(inspect.signature(kaiwo.plugins.testing.view_of).parameters)
-    (block,) = blocks(GUIDE, "testing")
-    exec(block.text, {})
+    for block in blocks(GUIDE, "testing"):
+        exec(block.text, {})
+
+
+def test_the_guide_names_fields_that_records_have() -> None:
+    rows = table(GUIDE, "record")
+    assert [code_words(row[0])[0] for row in rows] == ["Queue", "Workload", "Policy"]
+    inner = {"quota", "limit", "weight", "request", "count", "minimum", "training", "batch", "inference", "notebook"}
+    for row in rows:
+        (name,) = code_words(row[0])
+        missing = [word for word in code_words(row[1]) if not hasattr(getattr(kaiwo.plugins, name), word)]
+        assert set(missing) <= inner, missing
 
 
 def test_the_guide_has_every_notice_and_a_manifest_that_can_be_read() -> None:

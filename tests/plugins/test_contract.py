@@ -65,7 +65,9 @@ PUBLIC = [
 def test_the_public_names_are_these() -> None:
     assert sorted(kaiwo.plugins.__all__) == sorted(PUBLIC)
     assert all(hasattr(kaiwo.plugins, name) for name in PUBLIC)
-    assert sorted(kaiwo.plugins.testing.__all__) == ["Pod", "Role", "Share", "all_nodes", "all_queues", "view_of"]
+    assert sorted(kaiwo.plugins.testing.__all__) == [
+        "Pod", "QueueAmounts", "Role", "Share", "all_nodes", "all_queues", "view_of",
+    ]  # fmt: skip
 
 
 def test_the_optional_methods_are_these() -> None:

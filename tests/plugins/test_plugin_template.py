@@ -31,6 +31,8 @@ def test_a_new_project_passes_its_own_test_and_runs_confined(kind: str, tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout
+    (test,) = folder.glob("tests/*.py")
+    assert f"plugin.{kind}(" in test.read_text(), "its test says nothing of what it does"
     tried = try_plugin(plugin_in(str(folder)), {"full_at": 100}, nodes=10)
     assert (tried.name, tried.kinds) == ("my-plugin", (kind,))
     assert [cost.point for cost in tried.costs] == [kind]

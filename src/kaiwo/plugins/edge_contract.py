@@ -50,7 +50,8 @@ ALLOWED = Verdict()
 class Reserve(Plugin, Protocol):
     """Takes what a placement needs outside of Kaiwo, before anybody is asked for a permit.
 
-    One with `unreserve(placements)` is told which of them do not start after all.
+    One with `unreserve(placements)` is told which of them another plugin then refused. Nobody tells it when work ends:
+    what is given back at the end is a `resource`.
     """
 
     def reserve(self, placements: tuple[StartPlacement, ...], now_s: int) -> list[Verdict]:

@@ -16,7 +16,8 @@ from kaiwo.snapshot.array_types import IntArray, freeze
 
 T = TypeVar("T")
 MAX_DETAIL = 500
-_PLAIN = frozenset((int, bool))
+MAX_ORDER = 64  # integers of one queue or workload: the scheduler compares them one by one
+PLAIN = frozenset((int, bool))  # not their subclasses: their own code would run in every comparison
 
 
 class PluginFaultError(Exception):
@@ -79,18 +80,23 @@ def call_for_int(name: str, point: Callable[..., Any], *arguments: Any) -> int:
 
 
 def call_for_rows(name: str, point: Callable[..., Any], size: int, *arguments: Any) -> list[tuple[int, ...]]:
-    answer = _answer(name, point, arguments)
+    return rows_of(name, _answer(name, point, arguments), size)
+
+
+def rows_of(name: str, answer: Any, size: int) -> list[tuple[int, ...]]:
+    """The same of an answer that is there."""
     is_array = type(answer) is np.ndarray and answer.dtype.kind in "ib" and answer.ndim in (1, 2)
-    if not is_array or len(answer) != size or not answer.size:
-        raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected {size} integers or rows of integers")
+    if not is_array or len(answer) != size or not 0 < answer.size <= size * MAX_ORDER:
+        rows = f"rows of at most {MAX_ORDER} integers"
+        raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected {size} integers or {rows}")
     return [tuple(row) for row in answer.reshape(size, -1).tolist()]
 
 
 def call_for_row(name: str, point: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
     answer = _answer(name, point, arguments)
-    if isinstance(answer, tuple) and _PLAIN.issuperset(map(type, answer)):
+    if type(answer) is tuple and len(answer) <= MAX_ORDER and PLAIN.issuperset(map(type, answer)):
         return answer
-    if isinstance(answer, int):
+    if type(answer) in PLAIN:
         return (answer,)
     raise PluginFaultError(name, f"returned {_kind_of(answer)}; expected one integer or a tuple of integers")
 

@@ -28,7 +28,7 @@ from kaiwo.plugins.contract import (
     VictimFilter,
     WorkloadOrder,
 )
-from kaiwo.plugins.guarded_calls import MAX_DETAIL, one_line, words_of
+from kaiwo.plugins.guarded_calls import MAX_DETAIL, MAX_ORDER, PLAIN, one_line, words_of
 from kaiwo.snapshot.backlog import OrderFault, OrderKeys
 
 LAST = 2**62
@@ -122,8 +122,9 @@ class Ordering(msgspec.Struct, frozen=True):
         for plugin in self.plugins:
             try:
                 key = plugin.workload_order(workload, self.policy)
-                is_key = type(key) is tuple and all(isinstance(part, int) for part in key)
-                detail = "" if is_key else f"returned {_types(key)} but a tuple of integers was expected"
+                is_key = type(key) is tuple and len(key) <= MAX_ORDER and PLAIN.issuperset(map(type, key))
+                expected = f"a tuple of at most {MAX_ORDER} integers"
+                detail = "" if is_key else f"returned {_types(key)} but {expected} was expected"
             except KeyboardInterrupt:
                 raise  # the user pressed Ctrl-C
             except BaseException as error:  # foreign code may raise anything; the next plan's notes report it

@@ -11,14 +11,14 @@ import numpy as np
 from kaiwo.model.events import Event, NodeChanged, PodChanged, QueueChanged, WorkloadChanged
 from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import Node
-from kaiwo.model.queue import Queue
+from kaiwo.model.queue import Queue, QueueAmounts
 from kaiwo.model.workload import Pod, Role, Workload
 from kaiwo.snapshot.array_types import Rows
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.view import View
 from kaiwo.snapshot.working_copy import WorkingCopy
 
-__all__ = ["Pod", "Role", "Share", "all_nodes", "all_queues", "view_of"]
+__all__ = ["Pod", "QueueAmounts", "Role", "Share", "all_nodes", "all_queues", "view_of"]
 
 
 def view_of(

@@ -178,3 +178,75 @@ def topology_has_too_many_domains(nodes, text):
 def topology_is_above_itself(nodes, text):
     levels = (TopologyLevel("block"), TopologyLevel("rack"))
     return Topology("net", levels, (Domain("a", "rack", ("b",)), Domain("b", "rack", ("a",))))
+
+
+@kind("reserve", "raised RuntimeError: the second of")
+def reserve_raises_half_way(placements, now_s):
+    for number, _ in enumerate((*placements, None)):
+        if number:
+            raise RuntimeError(f"the second of {len(placements)}")
+
+
+@kind("reserve", "refused for 0 s")
+def reserve_refuses_for_no_time(placements, now_s):
+    return [Verdict("busy", 0) for _ in placements]
+
+
+@kind("permit", "returned what was not expected: .* bytes")
+def permit_gives_reasons_without_end(placements, now_s):
+    return [Verdict("x" * (5 << 20)) for _ in placements]
+
+
+@kind("bind", "32 is the most")
+def bind_gives_too_many_keys(placements):
+    return [{f"example.com/k{at}": "v" for at in range(33)} for _ in placements]
+
+
+@kind("bind", "expected one such as")
+def bind_sets_what_programs_load(placements):
+    return [{"LD_PRELOAD": "/tmp/own.so"} for _ in placements]
+
+
+@kind("post_bind", "raised RecursionError")
+def post_bind_recurses(placements, now_s):
+    post_bind_recurses.misbehave(None, placements, now_s)
+
+
+@kind("sink", "raised UnicodeEncodeError|raised .*surrogate")
+def sink_says_what_is_no_text(sample):
+    return "\ud800"
+
+
+@kind("metrics", "use lower-case letters")
+def metrics_forge_lines_of_others(sample):
+    return [Metric('a 1\nkaiwo_up{x="', 1)]
+
+
+@kind("metrics", "too long or not printable")
+def metrics_hide_a_line_in_a_subject(sample):
+    return [Metric("a", 1, "b\nkaiwo_up 0")]
+
+
+@kind("metrics", "twice")
+def metrics_say_the_same_twice(sample):
+    return [Metric("a", 1), Metric("a", 2)]
+
+
+@kind("resource", "64 is the most")
+def resource_has_too_many_names(nodes):
+    return ResourceAmounts(floating={f"example.com/r{at}": 1 for at in range(65)})
+
+
+@kind("resource", "which is not for plugins")
+def resource_makes_gpus(nodes):
+    return ResourceAmounts(on_nodes={"amd.com/gpu": {nodes[0].name: 8}})
+
+
+@kind("topology_source", "topology_source: ")
+def topology_has_names_that_move_the_cursor(nodes, text):
+    return Topology("net", (TopologyLevel("rack"),), (Domain("\x1b[2J", "rack", nodes=(nodes[0].name,)),))
+
+
+@kind("topology_source", "topology_source: ")
+def topology_has_links_of_no_speed(nodes, text):
+    return Topology("net", (TopologyLevel("rack", uplink_mb_s=-(2**62), uplinks=2**62),), (Domain("r", "rack"),))

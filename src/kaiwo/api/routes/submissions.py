@@ -32,6 +32,7 @@ from kaiwo.model.queue_validation import check_queue_tree
 from kaiwo.model.reservation import Reservation, is_same_reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import Program, WorkloadRecord, WorkloadState
+from kaiwo.plugins.guarded_calls import PluginFaultError, PluginStoppedError
 from kaiwo.runtime.loop.divide_replicas import divided, is_same_total
 from kaiwo.runtime.overview.workload_table import asked_milli
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -206,6 +207,7 @@ async def _divide(call: EndpointCall, parsed: Parsed) -> Parsed:
         return parsed
     live = call.context.live
     now_s = live.cluster.now_s()
+    faults: list[PluginFaultError] = []
 
     def divide(state: ClusterState) -> tuple[tuple[Workload, Program], ...]:
         items = []
@@ -216,11 +218,14 @@ async def _divide(call: EndpointCall, parsed: Parsed) -> Parsed:
                 if record is not None and is_there and is_same_total(record.workload, workload, total):
                     workload = replace(workload, roles=record.workload.roles)
                 else:
-                    workload = divided(workload, total, state, live.policy, live.plugins, now_s)
+                    workload = divided(workload, total, state, live.policy, live.plugins, now_s, faults.append)
             items.append((workload, program))
         return tuple(items)
 
-    return replace(parsed, submissions=await call.ask(divide))
+    submissions = await call.ask(divide)
+    if blamed := [(each.plugin, each.detail) for each in faults if not isinstance(each, PluginStoppedError)]:
+        await live.ask(lambda _: call.context.plugins.set_aside(blamed))
+    return replace(parsed, submissions=submissions)
 
 
 async def _put(call: EndpointCall, parsed: Parsed, there_already: Sequence[str] = ()) -> Outcome:

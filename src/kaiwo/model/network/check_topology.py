@@ -7,15 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 
+import msgspec
+
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.network.connected_groups import connected_groups
-from kaiwo.model.network.topology import Domain, Topology
+from kaiwo.model.network.topology import NO_RAIL, Domain, Topology
 
 MAX_LEVELS = 8
 MAX_CIRCLE = 8  # names of a circle that are shown
 MAX_DOMAINS = 20_000
 MAX_NAME = 253  # of a domain or a node
 MAX_LEVEL_NAME = 317  # the key of a label
+MAX_NUMBER = 10**8  # of what a stranger says: sums over all domains stay far below 64 bits
 MAX_CABLINGS = 512  # of the domains below joined switches: each is compared with each
 
 _SHOWN = 40
@@ -45,6 +48,25 @@ def check_topology(topology: Topology, where: str, is_tree: bool = False) -> Non
         _check_overlaps(topology.domains, where)
     _check_levels_of_nodes(topology.domains, by_name, where)
     _check_access(topology, by_name, bool(labelled), where)
+
+
+def check_words_and_numbers(topology: Topology, where: str) -> None:
+    """Of a topology that code of others made: its names are shown to people, and its numbers are added up."""
+    for value in _plain_values(msgspec.to_builtins(topology)):
+        if isinstance(value, str) and (len(value) > MAX_LEVEL_NAME or not value.isprintable()):
+            raise ConfigError(f"{where} has the text {value[:80]!r}, which is too long or not printable")
+        if isinstance(value, int) and not NO_RAIL <= value <= MAX_NUMBER:
+            raise ConfigError(f"{where} has the number {value:,}; expected 0 to {MAX_NUMBER:,}")
+
+
+def _plain_values(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        value = list(value.values())  # its keys are fields
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _plain_values(each)
+    else:
+        yield value
 
 
 def check_orphans(topology: Topology, where: str) -> None:

@@ -4,12 +4,16 @@ A plugin that raises, answers nonsense or misses its deadline is set aside; the 
 """
 
 import asyncio
+import contextlib
+import threading
 import time
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
+from kaiwo.plugins.builtin import SWITCHED
 from kaiwo.plugins.contract import Plugin
 from kaiwo.plugins.guarded_calls import PluginFaultError, PluginStoppedError, call_for_value
+from kaiwo.runtime.plugin_worker.confined_plugin import ConfinedPlugin
 from kaiwo.runtime.plugin_worker.plugin_set import Asks
 
 T = TypeVar("T")
@@ -40,7 +44,8 @@ class EdgeCalls:
         method = getattr(plugin, point)
         try:
             async with asyncio.timeout(self.late_s):
-                answer = await asyncio.to_thread(call_for_value, plugin.name, method, wanted, *arguments)
+                on_thread: Callable[..., Awaitable[T]] = asyncio.to_thread if _ends(plugin) else _on_own_thread
+                answer = await on_thread(call_for_value, plugin.name, method, wanted, *arguments)
         except PluginStoppedError:
             return None
         except PluginFaultError as fault:
@@ -59,3 +64,33 @@ class EdgeCalls:
 
     async def set_aside(self, name: str, why: str) -> None:
         await self._ask(lambda _: self._plugins.set_aside([(name, why)]))
+
+
+def _ends(plugin: Plugin) -> bool:
+    """Kaiwo's own do, and a worker has a deadline. One of others inside the scheduler may never come back."""
+    return isinstance(plugin, (ConfinedPlugin, *SWITCHED))
+
+
+def _on_own_thread(work: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+    """On a thread that nobody waits for: one that never comes back takes no place of others, and lets Kaiwo end."""
+    events = asyncio.get_running_loop()
+    future: asyncio.Future[T] = events.create_future()
+
+    def settle(answer: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return  # it came too late
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast(T, answer))
+
+    def run() -> None:
+        try:
+            told: tuple[T | None, BaseException | None] = (work(*arguments), None)
+        except Exception as error:  # it is raised where somebody waits
+            told = (None, error)
+        with contextlib.suppress(RuntimeError):  # Kaiwo has ended
+            events.call_soon_threadsafe(settle, *told)
+
+    threading.Thread(target=run, name="kaiwo-edge", daemon=True).start()
+    return future

@@ -4,6 +4,8 @@ In:    a workload whose roles divide them in some way, and the state.   Out: the
 GPUs given always equal GPUs asked: see `plugins.replica_division`.
 """
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from kaiwo.manifests.kinds.kaiwojob import CPU_MILLI_PER_GPU, MEMORY_PER_GPU, divided_roles
@@ -14,6 +16,7 @@ from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import ReplicaNeed
+from kaiwo.plugins.guarded_calls import PluginFaultError
 from kaiwo.plugins.registry import Registry
 from kaiwo.plugins.replica_division import replicas_of
 from kaiwo.snapshot.cluster_state import ClusterState
@@ -25,7 +28,13 @@ GPUS_PER_NODE = 8  # while no node is known
 
 
 def divided(
-    workload: Workload, total: GpuTotal, state: ClusterState, policy: Policy, plugins: Registry, now_s: int
+    workload: Workload,
+    total: GpuTotal,
+    state: ClusterState,
+    policy: Policy,
+    plugins: Registry,
+    now_s: int,
+    report: Callable[[PluginFaultError], None] = lambda fault: None,
 ) -> Workload:
     state.refresh_tables()
     view = WorkingCopy(Snapshot(state, now_s)).view
@@ -40,7 +49,7 @@ def divided(
         CPU_MILLI_PER_GPU if total.is_by_gpu else 0,
         to_mib(MEMORY_PER_GPU) if total.is_by_gpu else 0,
     )
-    shares = replicas_of(plugins.active(policy), view, need)
+    shares = replicas_of(plugins.active(policy), view, need, report)
     return replace(workload, roles=divided_roles(request, shares, total.is_by_gpu))
 
 

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Container, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from kaiwo.model.request import Request
 from kaiwo.model.workload import Workload
 from kaiwo.plugins.contract import DomainTable, ReplicaNeed, VictimTable
 from kaiwo.plugins.edge_contract import MonitoringSample, Notice, StartPlacement
-from kaiwo.plugins.guarded_calls import PluginFaultError
+from kaiwo.plugins.guarded_calls import rows_of
 from kaiwo.runtime.plugin_worker import messages
 from kaiwo.runtime.plugin_worker.worker_process import WorkerProcess, waited_ns
 from kaiwo.snapshot.array_types import BoolArray, IntArray, Rows
@@ -169,20 +169,17 @@ class ConfinedPlugin:
     def _queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
         arrays = {"rows": np.asarray(queues), "next_need": next_need, "next_since_s": next_since_s}
         answer: Any = self._ask("queue_order", view, self._amounts(view) | arrays)
-        if isinstance(answer, np.ndarray) and len(answer) == len(queues) and answer.dtype.kind in "ib":
-            keys = view.own(self._new_memory).queue_keys
-            for row, key in zip(queues.tolist(), answer.reshape(len(queues), -1).tolist(), strict=True):
-                keys[row] = (tuple(key), 0)
-        return answer
+        keys = view.own(self._new_memory).queue_keys
+        for row, key in zip(queues.tolist(), rows_of(self.name, answer, len(queues)), strict=True):
+            keys[row] = (key, 0)
+        return cast(IntArray, answer)
 
     def _queue_order_of(self, view: View, queue: int, next_need: tuple[int, ...], next_since_s: int) -> tuple[int, ...]:
         keys = view.own(self._new_memory).queue_keys
         key, turns = keys.get(queue, ((), ASK_TURNS))
         if turns >= ASK_TURNS:
             need = np.array([next_need], np.int64)
-            answer = self._queue_order(view, np.array([queue]), need, np.array([next_since_s], np.int64))
-            if queue not in keys or keys[queue][1]:
-                raise PluginFaultError(self.name, f"returned {answer!r:.80}; expected integers for one queue")
+            self._queue_order(view, np.array([queue]), need, np.array([next_since_s], np.int64))
             key, turns = keys[queue]
         keys[queue] = (key, turns + 1)
         return key

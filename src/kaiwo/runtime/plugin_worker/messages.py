@@ -22,6 +22,7 @@ from kaiwo.plugins.edge_contract import (
     StartPlacement,
     Verdict,
 )
+from kaiwo.plugins.guarded_calls import MAX_ORDER
 from kaiwo.plugins.registry import ALL_POINTS
 from kaiwo.runtime.plugin_worker.confinement import MEMORY_MIB
 from kaiwo.runtime.plugin_worker.shared_memory import ArrayPlace
@@ -30,7 +31,7 @@ from kaiwo.runtime.plugin_worker.shared_memory import ArrayPlace
 ANSWER = struct.Struct("<QBQ")
 ARRAY, VALUE, FAULT = 1, 2, 3
 CONFINED, LOADED = 0, 1  # the numbers of the answers to `Confine` and `Load`
-MAX_LOADED, MAX_VALUE, MAX_ORDER = 64 << 10, 4 << 20, 64
+MAX_LOADED, MAX_VALUE = 64 << 10, 4 << 20
 MAX_NONSENSE = 4_096  # of an answer that should be an array: enough to say what it is
 
 

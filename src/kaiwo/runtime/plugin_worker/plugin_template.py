@@ -64,10 +64,11 @@ KINDS: dict[str, KindTemplate] = {
         ("IntArray", "Rows", "View"),
         "",
         '''    def queue_order(self, view: View, queues: Rows, next_need: IntArray, next_since_s: IntArray) -> IntArray:
-        """Serve the queue first whose next workload waits longest."""
-        return np.minimum(next_since_s, self.config.full_at)
+        """Serve the queue first whose next workload waits longest, up to some hours."""
+        return -np.minimum(view.now_s - next_since_s, self.config.full_at)
 ''',
-        "assert plugin.queue_order(view, np.array([0]), np.array([[1, 1, 1]]), np.array([7])).tolist() == [7]",
+        "rows, need, since_s = np.array([0, 1]), np.ones((2, 3)), np.array([-7, -9_000])\n"
+        "    assert plugin.queue_order(view, rows, need, since_s).tolist() == [-7, -8_000]",
     ),
     "workload_order": KindTemplate(
         ("Policy", "Workload"),
@@ -76,7 +77,7 @@ KINDS: dict[str, KindTemplate] = {
         """Small workloads first."""
         return (min(workload.pods, self.config.full_at),)
 ''',
-        'assert plugin.workload_order(Workload("a/b", ()), Policy()) == (0,)',
+        'assert plugin.workload_order(Workload("a/b", (Role(Request(gpus=1), count=3),)), Policy()) == (3,)',
     ),
     "victim_filter": KindTemplate(
         ("BoolArray", "Policy", "VictimTable", "View"),
@@ -85,7 +86,9 @@ KINDS: dict[str, KindTemplate] = {
         """Spare work that would lose much."""
         return victims.lost_gpu_s < self.config.full_at
 ''',
-        "assert plugin.config.full_at == 8_000",
+        "amounts = np.array([[0, 0]] * 4 + [[9, 9_000]])  # the last: GPU-seconds that would be lost\n"
+        '    victims = VictimTable(("a/b", "a/c"), ("lab", "lab"), *amounts, np.array([False, False]))\n'
+        "    assert plugin.victim_filter(view, victims, Policy()).tolist() == [True, False]",
     ),
     "domain_rule": KindTemplate(
         ("BoolArray", "DomainTable", "Policy", "View"),
@@ -214,7 +217,7 @@ KINDS: dict[str, KindTemplate] = {
 
 _IN_TESTS = (
     "DomainTable", "Metric", "MonitoringSample", "Notice", "PodPlace", "Policy", "ReplicaNeed", "Request",
-    "StartPlacement", "Verdict", "Workload",
+    "StartPlacement", "Verdict", "VictimTable", "Workload",
 )  # fmt: skip
 
 
@@ -264,7 +267,9 @@ def _test(module: str, title: str, template: KindTemplate) -> str:
     numpy = "import numpy as np\n" if "np." in template.test else ""
     optional = [each for each in _IN_TESTS if re.search(rf"\b{each}\(", template.test)]
     names = sorted(["Gpu", "Node", *optional])
-    helpers = "all_nodes, view_of" if "all_nodes" in template.test else "view_of"
+    helpers = ", ".join(
+        name for name in ("Role", "all_nodes", "view_of") if name == "view_of" or f"{name}(" in template.test
+    )
     return (
         f"{numpy}from kaiwo.plugins import {', '.join(names)}\n"
         f"from kaiwo.plugins.testing import {helpers}\n\nfrom {module} import {title}\n\n"

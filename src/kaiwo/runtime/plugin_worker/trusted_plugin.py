@@ -1,11 +1,15 @@
 """Load a plugin into the scheduler's own process, because an administrator trusts it. Nothing limits it there."""
 
 import importlib
+import re
 import sys
 import time
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kaiwo.model.errors import ConfigError, PluginError
 from kaiwo.plugins.contract import Plugin
@@ -27,13 +31,14 @@ def load_trusted(
     """
     package = load.object.partition(":")[0].partition(".")[0]
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-        if name == package and not _is_staged(sys.modules[name]):
-            raise PluginError(f"its package '{package}' has the name of another module; rename it")
+        if name == package and not _is_of(load, sys.modules[name]):
+            raise PluginError(f"its package '{package}' has the name of another module or plugin's package; rename it")
         del sys.modules[name]
     sys.path.insert(0, load.folder)
     importlib.invalidate_caches()
     try:
-        plugin = make_plugin(load)
+        with np.errstate():
+            plugin = make_plugin(load)
         plugin.name, plugin.version = load.name, version
         for point in POINTS:
             if callable(method := getattr(plugin, point, None)):
@@ -55,7 +60,8 @@ def _measured(
     def call(*arguments: Any) -> Any:
         began_ns, began_busy_ns = time.perf_counter_ns(), time.thread_time_ns()
         try:
-            return method(*arguments)
+            with np.errstate():  # what it sets of NumPy must not make the scheduler's own arithmetic raise
+                return method(*arguments)
         finally:
             took_ns, busy_ns = time.perf_counter_ns() - began_ns, time.thread_time_ns() - began_busy_ns
             costs.add(took_ns // 1000)
@@ -65,5 +71,9 @@ def _measured(
     return call
 
 
-def _is_staged(module: Any) -> bool:
-    return "/plugins/" in (getattr(module, "__file__", "") or "")
+def _is_of(load: Load, module: Any) -> bool:
+    """Whether the module was staged for this plugin: its files are below plugins/NAME-HASH."""
+    return any(
+        folder.parent.name == "plugins" and re.fullmatch(f"{load.name}-[0-9a-f]{{12}}", folder.name)
+        for folder in Path(getattr(module, "__file__", None) or "").parents
+    )

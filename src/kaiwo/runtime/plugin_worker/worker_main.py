@@ -213,6 +213,7 @@ class ViewTables:
     def define(self, new: messages.Define, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         """Only what changed is decoded: a node that joins a large cluster must not cost as much as all of them."""
         for node in new.nodes:
+            _close(node, "labels", "extended")
             self._known[node.name] = node, MappingProxyType({gpu.id: at for at, gpu in enumerate(node.gpus)})
         if new.names is not None:
             self._names = new.names
@@ -231,6 +232,8 @@ class ViewTables:
         }
         self._shown = NodeTable(fixed | columns)
         if new.queues is not None:
+            for queue in new.queues:
+                _close(queue, "gpu_models")
             self._queues = EditableQueueTable({queue.name: queue for queue in new.queues}).read_only()
         rows, width = arrays["gpu_model"].shape
         self._free = np.zeros((rows, EXTENDED + len(new.extended_names)), np.int64)
@@ -259,6 +262,13 @@ class ViewTables:
             "measured_ports": {}, "gpu_loads": {}, "_derived": {},
         }  # fmt: skip
         return View(fixed | amounts)
+
+
+def _close(value: msgspec.Struct, *fields: str) -> None:
+    """These tables of a node or a queue stay as they are: it is shown again in later cycles, which must not depend on
+    what a plugin wrote there."""
+    for field in fields:
+        msgspec.structs.force_setattr(value, field, MappingProxyType(getattr(value, field)))
 
 
 def _describe(plugin: Any) -> messages.Loaded:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kaiwo.model.errors import ConfigError
 from kaiwo.model.events import Event, TopologyChanged, TopologyGone
-from kaiwo.model.network.check_topology import check_topology
+from kaiwo.model.network.check_topology import check_topology, check_words_and_numbers
 from kaiwo.model.network.topology import Topology
 from kaiwo.model.network.topology_source import FILE_KINDS, SourceKind, TopologySource
 from kaiwo.model.node import Node
@@ -154,6 +154,7 @@ class TopologyReader:
             return None
         topology = replace(topology, name=plugin.name, source=f"plugin {plugin.name}")
         try:
+            check_words_and_numbers(topology, "its topology")
             check_topology(topology, "its topology")
         except ConfigError as error:
             await self.plugins.set_aside(plugin.name, f"topology_source: {error}"[:300])
