@@ -75,6 +75,8 @@ class SmallestRoom:
 
     def find(self) -> RoomFound | None:
         """The smallest room; None, with nothing changed, if there is none."""
+        if not self._is_enough_free():
+            return None
         found: RoomFound | None = None
         more = SAME_SIZE
         for pods in islice(self._by_size(), self._most_sets):
@@ -87,6 +89,26 @@ class SmallestRoom:
             self.tries += 1
             found = self._try(pods) or found
         return found or self._of_whole_units()
+
+    def _is_enough_free(self) -> bool:
+        """Whether the free amounts of all nodes together are enough: moves free nothing, they only bring it together.
+
+        A pod that asks for less at its next start, or on another device, does free the difference.
+        """
+        free, gpus = self._working.free, self._working.gpus
+        milli = int(np.where(gpus[:, USABLE] > 0, gpus[:, MILLI], 0).sum())
+        amounts = np.array([*np.maximum(free[:, (CPU, MEMORY, PODS)], 0).sum(axis=0), milli], np.int64)
+        for pod in (pod for group in self._groups for pod in group):
+            want = self._request_of(pod)
+            taken = (pod.cpu_milli, pod.memory_mib, 1, sum(share.milli for share in pod.devices))
+            amounts += np.maximum(np.subtract(taken, _asked(want)), 0)
+        for need in self._needs:
+            amounts -= need.needed * np.array(_asked(self._state.backlog.shapes[need.shape]), np.int64)
+        return bool((amounts >= 0).all())
+
+    def _request_of(self, pod: Pod) -> Request:
+        workload = self._state.workloads[pod.workload]
+        return self._state.request_of(workload, role_of(workload, pod.name))
 
     def _by_size(self) -> Iterator[tuple[Pod, ...]]:
         """Sets of pods that could make room, by their number."""
@@ -140,7 +162,7 @@ class SmallestRoom:
             workload = self._state.workloads[pod.workload]
             if workload.name == self._workload.name or pod.node not in self._working.nodes.row:
                 continue
-            want = self._state.request_of(workload, role_of(workload, pod.name))
+            want = self._request_of(pod)
             is_alone = workload.pods == 1 and workload.levels is None and want.neighbours is None
             is_whole = all(share.milli == WHOLE_MILLI for share in pod.devices)
             key = (
@@ -230,6 +252,10 @@ def _same(move: PlacedMove) -> bool:
 
 def _size(pods: Sequence[Pod]) -> int:
     return sum(share.milli for pod in pods for share in pod.devices)
+
+
+def _asked(want: Request) -> tuple[int, int, int, int]:
+    return want.cpu_milli, want.memory_mib, 1, want.least_milli
 
 
 def _fewest(need: int, amounts: Sequence[int]) -> int | None:
