@@ -4,7 +4,7 @@ import click
 
 from kaiwo.api.views.workloads import WhyView
 from kaiwo.cli.client.api_client import ApiClient, workload_path
-from kaiwo.cli.name_completion import array_members, complete_workload, is_array
+from kaiwo.cli.name_completion import complete_workload, first_waiting
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
@@ -68,13 +68,10 @@ def _answer(server: ApiClient, full: str) -> bytes:
     try:
         return server.get(f"{workload_path(full)}/why")
     except NotFoundError:
-        if not is_array(server, full):
+        task = first_waiting(server, full)
+        if not task:
             raise
-    waiting = array_members(server, full, (WorkloadState.WAITING, WorkloadState.HELD))
-    if waiting:
-        wait = "task of the array waits" if len(waiting) == 1 else "tasks of the array wait; this is the first of them"
-        printing.hint(f"{len(waiting):,} {wait}")
-    return server.get(f"{workload_path((waiting or array_members(server, full, most=1))[0])}/why")
+    return server.get(f"{workload_path(task)}/why")
 
 
 def _position(view: WhyView) -> str:
