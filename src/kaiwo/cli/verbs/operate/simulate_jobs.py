@@ -318,6 +318,8 @@ def _given(
     if not is_journal(path):
         raise ConfigError(f"the folder {workload} has no journal; name the home folder of a Kaiwo, or a CSV file")
     found = journal_jobs(path)
+    for note in found.notes:
+        printing.hint(note)
     if found.unknown:
         printing.hint(f"{count(found.unknown, 'workload')} of the journal never ran, and are left out")
     if found.cut_short:
