@@ -70,6 +70,19 @@ def test_an_aborted_run_begins_nothing_more(tmp_path: Path) -> None:
     run(story())
 
 
+def test_the_status_says_when_the_hourly_limit_lets_moves_begin_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path, nodes=4, policy=Policy(placement="spread", moves_per_hour=1)) as it:
+            await fragmented(it, pairs=2)
+            begun = await it.post("/defragmentation/run", {"free_nodes": 2})
+            assert begun.status_code == 201, begun.text
+            view = await until_answer(lambda: status_of(it), lambda view: view["run"]["moved"] == 1)
+            assert view["message"].startswith("1 of 2 moves made, 0 under way; moves begin again in ")
+            assert view["message"].endswith((" 1 h", " min"))
+
+    run(story())
+
+
 def test_a_bad_request_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, nodes=1) as it:
