@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from kaiwo.api.presenters.defragmentation_view import plan_message
-from kaiwo.model.defragmentation import MovePlan
+from kaiwo.model.defragmentation import DefragmentationGoal, GoalKind, MovePlan
 from kaiwo.model.policy import Policy
 from kaiwo.runtime.defragmentation.defragmentation import NamedPlan
 from tests.api.world import World, world
@@ -108,3 +111,26 @@ def test_a_plan_says_that_waiting_work_has_a_planned_start() -> None:
     assert words.startswith("1 waiting workload has a planned start, and no other work waits for room")
     assert "kaiwo defrag plan --for" in words
     assert plan_message(NamedPlan("p1", 0, MovePlan())) == "no work waits for room, so nothing needs to move"
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (
+            MovePlan(is_too_little_free=True),
+            "no moves can make room for a/big: it asks for more than is free in the whole",
+        ),
+        (
+            MovePlan(too_many=20),
+            "room for a/big takes 20 moves, more than may be made; allow them with: --most-moves 20",
+        ),
+        (
+            MovePlan(is_cut_short=True),
+            "no moves were found that make room for a/big, but not everything was tried; kaiwo",
+        ),
+        (MovePlan(), "no moves were found that make room for a/big; kaiwo why says what it waits for"),
+    ],
+)
+def test_a_plan_without_moves_says_why(plan: MovePlan, says: str) -> None:
+    goal = DefragmentationGoal(GoalKind.WORKLOAD, "a/big")
+    assert plan_message(NamedPlan("p1", 0, replace(plan, goal=goal))).startswith(says)

@@ -19,8 +19,8 @@ from tests.worlds import World
 ONLY_ALLOCATE = Policy(gpu_strategy="worst-fit", placement="spread", actions=("allocate",))
 
 
-def room_for(world: World, name: str) -> MovePlan:
-    goal = DefragmentationGoal(GoalKind.WORKLOAD, f"default/{name}")
+def room_for(world: World, name: str, most_moves: int = 0) -> MovePlan:
+    goal = DefragmentationGoal(GoalKind.WORKLOAD, f"default/{name}", most_moves=most_moves)
     return plan_for_goal(world.state.fork().snapshot(world.now_s), world.policy, BUILTIN, goal)
 
 
@@ -90,6 +90,7 @@ def test_nothing_is_tried_where_all_free_amounts_together_are_too_little() -> No
     world.settle()
     world.submit("late", gpus_each=2).settle()
     assert tried(world, "late") == 0
+    assert room_for(world, "late").is_too_little_free
     world.submit("little", gpus_each=1).settle()
     assert world.is_running("little")
 
@@ -149,6 +150,8 @@ def test_a_gang_gets_room_as_a_whole() -> None:
         world.node(name, gpus=2).submit(f"one-{name}", gpus_each=1)
     world.settle()
     world.submit("late", pods=2, gpus_each=2).settle()
+    refused = room_for(world, "late", most_moves=1)
+    assert (refused.steps, refused.too_many, refused.is_too_little_free) == ((), 2, False)
     plan = room_for(world, "late")
     assert plan.moves == 2
     begin(world, plan.steps)

@@ -72,14 +72,20 @@ class SmallestRoom:
         self._lost: dict[tuple[str, str], int] = {}
         self._groups = self._group_alike()
         self.tries = 0
+        self.is_too_little_free = False  # in the whole cluster, so that no moves can help
+        self.is_cut_short = False  # not all sets were tried
 
     def find(self) -> RoomFound | None:
         """The smallest room; None, with nothing changed, if there is none."""
-        if not self._is_enough_free():
+        self.is_too_little_free = not self._is_enough_free()
+        if self.is_too_little_free:
             return None
         found: RoomFound | None = None
         more = SAME_SIZE
-        for pods in islice(self._by_size(), self._most_sets):
+        for number, pods in enumerate(self._by_size()):
+            if number >= self._most_sets:
+                self.is_cut_short = found is None
+                break
             if found is not None and (len(pods) > len(found.moves) or not more):
                 break
             if found is not None:
