@@ -31,7 +31,7 @@ purpose = add_options(
                  help="Leave this many nodes without work, so that they may go."),
     click.option("--balance", is_flag=True, help="Even out the load of the nodes."),
     click.option("--most-moves", metavar="COUNT", type=click.IntRange(1), default=None,
-                 help="Make at most this many moves (default: 8 % of the running pods)."),
+                 help="Make at most this many moves (default: 8 % of the running pods, or 16 if that is more)."),
 )  # fmt: skip
 
 
