@@ -42,6 +42,7 @@ RESTART_COSTS_S = (0, 120)
 PHILLY_NODES, PHILLY_POLICIES = 60, ("fifo", "group-mean", "learned", "shortest-job-first")
 LESS_WAIT_PCT, LESS_MAKESPAN_PCT, MORE_USED_PCT = 20, 20, 15
 OPENB_LOAD, OPENB_PODS, OPENB_NODES_PART = 1.1, 20_000, 10  # every tenth node: the pods then fill it several times
+SAMPLE_PODS, SAMPLE_JOBS, SAMPLE_AFTER, SAMPLE_NODES = 8_000, 3_000, 0.4, 50
 MONTH_NODES, MONTH_JOBS, MONTH_DAYS, MONTH_LOAD, MONTH_MOST_S = 1_000, 100_000, 30, 1.3, 600
 # Judged are what is shipped, and the blind order. The last one knows all run times: what waiting could be saved so.
 PROMISE_POLICIES, JUDGED = ("seed", "default", BLIND, "fifo", "learned", "shortest-job-first"), ("default", BLIND)
@@ -55,6 +56,8 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--jobs", type=int, default=0, help="runs at the same time (default: one per core)")
     parser.add_argument("--first", type=int, help="only the first jobs of Philly")
+    parser.add_argument("--sample", action="store_true", help="`promises` on the parts of the traces that 0166 shows")
+    parser.add_argument("--policies", nargs="+", help="`promises` for these alone, beside `seed`")
     options = parser.parse_args()
     result, missed = dict[str, Any](), list[str]()
     for part in options.parts:
@@ -109,10 +112,14 @@ def measure_promises(options: argparse.Namespace) -> tuple[dict[str, Any], list[
         if job.gpu_milli and (not job.request.gpu_models or models.intersection(job.request.gpu_models))
     ]
     gpus = sum(len(node.gpus) for node in nodes)
-    arriving = tuple(at_load(pods, gpus, OPENB_LOAD, OPENB_PODS, seed=42))
+    arriving = tuple(at_load(pods, gpus, OPENB_LOAD, SAMPLE_PODS if options.sample else OPENB_PODS, seed=42))
     jobs, machines = _philly(options), equal_nodes(PHILLY_NODES)
-    tasks = [JobRun("openb", nodes, arriving, policy) for policy in PROMISE_POLICIES]
-    tasks += [JobRun("philly", machines, jobs, policy) for policy in PROMISE_POLICIES]
+    if options.sample:
+        begin = int(len(jobs) * SAMPLE_AFTER)
+        jobs, machines = jobs[begin : begin + SAMPLE_JOBS], equal_nodes(SAMPLE_NODES)
+    policies = ("seed", *(each for each in options.policies or PROMISE_POLICIES if each != "seed"))
+    tasks = [JobRun("openb", nodes, arriving, policy) for policy in policies]
+    tasks += [JobRun("philly", machines, jobs, policy) for policy in policies]
     runs = _run(tasks, options)
     by_size = {(run.workload, run.policy): run.figures.waits_by_size for run in runs}
     rows = {(row.workload, row.policy): row for row in compare(runs)}

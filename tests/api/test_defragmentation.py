@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from kaiwo.api.presenters.defragmentation_view import plan_message
-from kaiwo.model.defragmentation import MovePlan
+from kaiwo.model.defragmentation import DefragmentationGoal, GoalKind, MovePlan
 from kaiwo.model.policy import Policy
 from kaiwo.runtime.defragmentation.defragmentation import NamedPlan
 from tests.api.world import World, world
@@ -70,6 +73,19 @@ def test_an_aborted_run_begins_nothing_more(tmp_path: Path) -> None:
     run(story())
 
 
+def test_the_status_says_when_the_hourly_limit_lets_moves_begin_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(tmp_path, nodes=4, policy=Policy(placement="spread", moves_per_hour=1)) as it:
+            await fragmented(it, pairs=2)
+            begun = await it.post("/defragmentation/run", {"free_nodes": 2})
+            assert begun.status_code == 201, begun.text
+            view = await until_answer(lambda: status_of(it), lambda view: view["run"]["moved"] == 1)
+            assert view["message"].startswith("1 of 2 moves made, 0 under way; moves begin again in ")
+            assert view["message"].endswith((" 1 h", " min"))
+
+    run(story())
+
+
 def test_a_bad_request_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, nodes=1) as it:
@@ -95,3 +111,26 @@ def test_a_plan_says_that_waiting_work_has_a_planned_start() -> None:
     assert words.startswith("1 waiting workload has a planned start, and no other work waits for room")
     assert "kaiwo defrag plan --for" in words
     assert plan_message(NamedPlan("p1", 0, MovePlan())) == "no work waits for room, so nothing needs to move"
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (
+            MovePlan(is_too_little_free=True),
+            "no moves can make room for a/big: it asks for more than is free in the whole",
+        ),
+        (
+            MovePlan(too_many=20),
+            "room for a/big takes 20 moves, more than may be made; allow them with: --most-moves 20",
+        ),
+        (
+            MovePlan(is_cut_short=True),
+            "no moves were found that make room for a/big, but not everything was tried; kaiwo",
+        ),
+        (MovePlan(), "no moves were found that make room for a/big; kaiwo why says what it waits for"),
+    ],
+)
+def test_a_plan_without_moves_says_why(plan: MovePlan, says: str) -> None:
+    goal = DefragmentationGoal(GoalKind.WORKLOAD, "a/big")
+    assert plan_message(NamedPlan("p1", 0, replace(plan, goal=goal))).startswith(says)

@@ -135,6 +135,7 @@ def test_an_array_is_submitted_listed_and_changed_as_one(tmp_path: Path) -> None
             assert await folded(kaiwo) == [("default/sweep-*", "running", "2 running, 10 waiting")]
             (item,) = (await kaiwo.get("/workloads", fold="true")).json()["items"]
             assert item["array"] == {"tasks": 12, "indices": "0-11", "states": {"running": 2, "waiting": 10}}
+            assert item["pods"] == {"total": 12, "used": 2}
             assert item["wants"] == "12 x 1 GPU"
             assert await act(kaiwo, "hold", "default/sweep[4-6]") == ["array default/sweep[4-6]: 3 tasks held"]
             assert await act(kaiwo, "release", "default/sweep-*") == ["array default/sweep: 3 tasks released"]

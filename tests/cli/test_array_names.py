@@ -49,6 +49,17 @@ def test_why_explains_the_first_task_that_waits(kaiwo: Product) -> None:
     done = kaiwo("why", "sweep")
     assert done.err == "8 tasks of the array wait; this is the first of them\n"
     assert done.lines()[0].startswith("sweep-4 is waiting: its array runs at most 2 tasks at once")
+    assert kaiwo("why", "sweep-*").lines() == done.lines()
+    assert kaiwo("why", "sweep[6-18:2]").lines()[0].startswith("sweep-6 is waiting")
+    assert kaiwo("why", "sweep[0-2:2]").lines()[0] == "It is not waiting: it is running."
+
+
+def test_moves_are_planned_for_the_first_task_that_waits(kaiwo: Product) -> None:
+    for name in ("sweep", "sweep-*", "sweep[4-18:2]"):
+        first, second = kaiwo("defrag", "plan", "--for", name).err.splitlines()
+        assert first == "8 tasks of the array wait; this is the first of them"
+        assert second.startswith("kaiwo: default/sweep-4 does not wait for room")
+    assert "workload default/nope does not exist" in kaiwo("defrag", "plan", "--for", "nope").err
 
 
 def test_logs_and_set_take_the_base_name(kaiwo: Product) -> None:

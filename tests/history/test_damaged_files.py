@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,7 @@ def told(tmp_path: Path) -> tuple[Path, list[Entry], list[Entry]]:
 
 
 Told = tuple[Path, list[Entry], list[Entry]]
+OTHER_FORMAT = struct.pack("<8sQQ", b"kaiwo-j2", 3, 6)  # the beginning of a header
 
 
 def test_a_tail_torn_at_any_byte_loses_only_the_last_entry(tmp_path: Path) -> None:
@@ -141,7 +144,13 @@ def test_a_missing_segment_is_noted_and_its_neighbours_stay(told: Told) -> None:
 
 @pytest.mark.parametrize(
     ("content", "note"),
-    [(b"", "is empty"), (b"kaiwo", "no readable header"), (b"x" * 500, "no readable header")],
+    [
+        (b"", "is empty"),
+        (b"kaiwo", "no readable header"),
+        (b"x" * 500, "no readable header"),
+        (OTHER_FORMAT + zlib.crc32(OTHER_FORMAT).to_bytes(4, "little"), "written by another version of Kaiwo"),
+        (OTHER_FORMAT + bytes(4), "no readable header"),
+    ],
 )
 def test_a_file_that_is_no_segment_is_noted(told: Told, content: bytes, note: str) -> None:
     folder, _, second = told

@@ -99,6 +99,21 @@ def test_the_report_is_one_file_that_needs_no_other(plain: str, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_plots_over_time_hold_a_sample_until_the_next_one(tmp_path: Path) -> None:
+    """Nobody waited before the second job came, after an hour: the line had risen from the beginning."""
+    (tmp_path / "jobs.csv").write_text("submitted_s,runs_s,gpus\n0,7200,8\n3600,600,8\n")
+    report = tmp_path / "report.html"
+    jobs = str(tmp_path / "jobs.csv")
+    assert main(["simulate", "run", "--workload", jobs, "--nodes", "1", "--html", str(report)]) == 0
+    waiting = ElementTree.fromstring(re.findall(r'<svg class="plot".*?</svg>', report.read_text())[1])
+    assert waiting.attrib["aria-label"] == "jobs by hours"
+    (line,) = waiting.iter("polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
+    (start, low), (came, still_low), (rose, high) = points[:3]
+    assert start < came == rose
+    assert low == still_low > high  # downwards in an image
+
+
 def test_names_in_the_report_are_text(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text("submitted_s,runs_s,gpus,group\n0,5,1,<b>&x\n")
     report = tmp_path / "report.html"

@@ -128,6 +128,24 @@ def test_what_never_ran_is_left_out_and_counted(tmp_path: Path) -> None:
     assert found.unknown == 1
 
 
+def test_what_is_lost_in_the_journal_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Recorder(tmp_path)
+    cluster.submit("a/first", 0)
+    cluster.decides(0)
+    cluster.ends("a/first", ran_s=500)
+    cluster.decides(500)
+    cluster.journal.close()
+    (segment,) = (tmp_path / "journal").glob("*.journal")
+    segment.write_bytes(segment.read_bytes() + b"torn")
+    assert main(["simulate", "run", "--workload", str(tmp_path)]) == 0
+    assert "00000001.journal is broken at byte" in capsys.readouterr().err
+    segment.write_bytes(b"x" * 500)
+    for verb in (["run", "--workload", str(tmp_path)], ["journal", str(tmp_path)]):
+        assert main(["simulate", *verb]) == 2
+        assert "has no cycles" in (told := " ".join(capsys.readouterr().err.split()))
+        assert "00000001.journal has no readable header" in told
+
+
 def test_a_name_that_is_used_again_is_another_job(tmp_path: Path) -> None:
     cluster = Recorder(tmp_path)
     for at_s in (0, 100):

@@ -79,17 +79,30 @@ def test_the_table_has_the_same_figures(folder: Path, capsys: pytest.CaptureFixt
         (["--data", "DIR", "--policy", "fdg"], "there is no placement policy 'fdg'"),
         (["--data", "/no/such"], "there is no folder /no/such; --data must name the folder"),
         (["--data", "DIR", "--seeds", "4x"], "--seeds is '4x'; write a range such as 42-46"),
-        ([], "--data"),
+        ([], "there is no traces/openb here or in a folder above; name the trace's folder with --data"),
     ],
 )
 def test_bad_input_is_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
 ) -> None:
+    monkeypatch.chdir(folder)
     assert main(["simulate", "openb", *(str(folder) if each == "DIR" else each for each in options)]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert says in shown.err
     assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize("place", ["traces", "shared/traces"])
+def test_the_trace_is_found_here_or_in_a_folder_above(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (folder.parent / place).mkdir(parents=True)
+    folder.rename(folder.parent / place / "openb")
+    (folder.parent / "project").mkdir()
+    monkeypatch.chdir(folder.parent / "project")
+    assert main(["simulate", "openb", "--seeds", "42", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["allocated_at_100"] == 100
 
 
 def test_seeds_are_ranges_and_lists() -> None:

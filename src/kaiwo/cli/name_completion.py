@@ -176,6 +176,31 @@ def is_array(server: "ApiClient", full: str) -> bool:
     return False
 
 
+def named_tasks(server: "ApiClient", full: str, states: Sequence[str] = (), most: int = 0) -> list[str]:
+    """Tasks in these states of the array that is named `default/sweep`, `default/sweep-*` or `default/sweep[0-9]`."""
+    chosen = chosen_tasks(full)
+    if chosen is None:
+        return array_members(server, full.removesuffix("-*"), states, most)
+    there = expand_name(server, full)
+    if not states:
+        return there
+    members = set(array_members(server, chosen.array, states))
+    return [task for task in there if task in members]
+
+
+def first_waiting(server: "ApiClient", full: str) -> str:
+    """The first task that waits of the array with this name; its first task if none waits; empty if there is none."""
+    from kaiwo.cli.output import printing
+    from kaiwo.model.workload_record import WorkloadState
+
+    waiting = named_tasks(server, full, (WorkloadState.WAITING, WorkloadState.HELD))
+    chosen = chosen_tasks(full)
+    if waiting and not (chosen and len(chosen.names) == 1):
+        wait = "task of the array waits" if len(waiting) == 1 else "tasks of the array wait; this is the first of them"
+        printing.hint(f"{len(waiting):,} {wait}")
+    return next(iter(waiting or named_tasks(server, full, most=1)), "")
+
+
 def is_pattern(name: str) -> bool:
     """Whether it stands for several names, as `sweep-*`, `sweep[0-9]` and `test-?` do."""
     return "*" in name or "?" in name or _INDICES.fullmatch(name) is not None

@@ -27,6 +27,7 @@ from kaiwo.model.errors import ClusterError
 
 _HEADER = struct.Struct("<8sQQI")  # magic, sequence, the last cycle's number before this file, CRC of all that
 _MAGIC = b"kaiwo-j1"
+_ANY_MAGIC = b"kaiwo-j"  # of other formats, too
 _SUFFIX = ".journal"
 
 
@@ -54,7 +55,7 @@ class Segment:
         self.path = segment_path(folder, sequence)
         self.sequence = sequence
         self.after = 0  # the last cycle's number before this file
-        self.has_header = False
+        self.has_header = self._is_of_other_format = False
         self.has_base = False
         self.end = 0  # up to here every frame is whole
         self.size = -1  # of the file, when it was last read
@@ -76,6 +77,8 @@ class Segment:
             return f"{self.path.name} cannot be read: {self.problem}"
         if self.size == 0:
             return f"{self.path.name} is empty"
+        if self._is_of_other_format:
+            return f"{self.path.name} was written by another version of Kaiwo: read it with that version"
         if self.size > 0 and not self.has_header:
             return f"{self.path.name} has no readable header: nothing of it can be used"
         if not self._is_read:
@@ -137,6 +140,7 @@ class Segment:
         if len(data) < _HEADER.size:
             return
         magic, sequence, after, crc = _HEADER.unpack(data)
+        self._is_of_other_format = magic != _MAGIC and magic.startswith(_ANY_MAGIC) and crc == zlib.crc32(data[:-4])
         if magic == _MAGIC and sequence == self.sequence and crc == zlib.crc32(data[:-4]):
             self.has_header, self.after, self.end = True, after, _HEADER.size
 

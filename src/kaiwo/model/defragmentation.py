@@ -101,6 +101,8 @@ class MovePlan(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     free_nodes: tuple[str, ...] = ()  # that have no work before
     load_gap_ppm: tuple[int, int] = (0, 0)  # the highest load of a node less the mean, before and after
     is_smallest: bool = False  # no fewer moves would do: everything smaller was tried
+    is_too_little_free: bool = False  # in the whole cluster, so no moves make room
+    too_many: int = 0  # moves that would make room, where fewer may be made
 
     @property
     def moves(self) -> int:

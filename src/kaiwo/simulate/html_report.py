@@ -2,17 +2,20 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import kaiwo
 from kaiwo.model.errors import ConfigError
+from kaiwo.simulate.engine.run_figures import SeriesPoint
 from kaiwo.simulate.job_run import JobRunFigures
 from kaiwo.simulate.policy_comparison import PolicyRow, compare
 from kaiwo.simulate.svg_plots import PlotBars, PlotLine, bar_plot, line_plot
 
 HOUR_S, DAY_S = 3600, 86_400
+MOST_HOURS = 72  # a longer run is shown in days
 EVICTION_BINS = 40
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1c1c1c; background: #fff; margin: 2rem auto; max-width: 62rem;
@@ -105,28 +108,31 @@ def policy_title(policy: str, restart_s: int) -> str:
 def _plots(runs: Sequence[JobRunFigures]) -> list[str]:
     firsts = {(run.policy, run.restart_s): run for run in reversed(runs)}
     shown = [(policy_title(*key), run.figures) for key, run in reversed(firsts.items())]
-    used = [PlotLine(name, [(at.at_s / DAY_S, at.used_pct) for at in found.series]) for name, found in shown]
-    fragmented = [
-        PlotLine(name, [(at.at_s / DAY_S, at.fragmented_pct) for at in found.series]) for name, found in shown
-    ]
-    waiting = [PlotLine(name, [(at.at_s / DAY_S, at.waiting) for at in found.series]) for name, found in shown]
+    longest_s = max((found.makespan_s for _, found in shown), default=0)
+    unit, unit_s = ("days", DAY_S) if longest_s > MOST_HOURS * HOUR_S else ("hours", HOUR_S)
+
+    def lines(value: Callable[[SeriesPoint], float]) -> list[PlotLine]:
+        return [PlotLine(name, _steps([(at.at_s / unit_s, value(at)) for at in found.series])) for name, found in shown]
+
+    used, waiting = lines(lambda at: at.used_pct), lines(lambda at: at.waiting)
+    fragmented = lines(lambda at: at.fragmented_pct)
     sizes = list(dict.fromkeys(each.gpus for _, found in shown for each in found.waits_by_size))
     waits = [
         PlotBars(name, _of_sizes({e.gpus: e.mean_wait_s for e in found.waits_by_size}, sizes)) for name, found in shown
     ]
     groups = sorted({group for _, found in shown for group in found.groups})
     slow = [PlotBars(name, [found.groups.get(group, 0.0) for group in groups]) for name, found in shown]
-    evictions = [PlotLine(name, _per_bin(found.evictions_at_s, found.makespan_s)) for name, found in shown]
+    evictions = [PlotLine(name, _per_bin(found.evictions_at_s, found.makespan_s, unit_s)) for name, found in shown]
     return [
-        "<h2>Utilisation: GPUs allocated</h2>", line_plot(used, "days", "% of GPUs", 100.0),
-        "<h2>Waiting jobs</h2>", line_plot(waiting, "days", "jobs"),
+        "<h2>Utilisation: GPUs allocated</h2>", line_plot(used, unit, "% of GPUs", 100.0),
+        "<h2>Waiting jobs</h2>", line_plot(waiting, unit, "jobs"),
         "<h2>Fragmentation: free GPU amounts that typical jobs cannot use</h2>",
-        line_plot(fragmented, "days", "% of what is free", 100.0),
+        line_plot(fragmented, unit, "% of what is free", 100.0),
         "<h2>Mean wait by size</h2>", bar_plot(sizes, waits, "GPUs", "hours"),
         "<h2>Fairness: mean slowdown by group</h2>",
         "<p class='note'>From submission to end, over the time that the job ran; 1 is no delay.</p>",
         bar_plot(groups, slow, "group", "slowdown"),
-        "<h2>Evictions</h2>", line_plot(evictions, "days", "jobs stopped")
+        "<h2>Evictions</h2>", line_plot(evictions, unit, "jobs stopped")
         if any(found.evictions_at_s for _, found in shown) else "<p>No job was stopped for another one.</p>",
     ]  # fmt: skip
 
@@ -135,9 +141,17 @@ def _of_sizes(waits_s: dict[str, float], sizes: Sequence[str]) -> list[float]:
     return [waits_s.get(size, 0.0) / HOUR_S for size in sizes]
 
 
-def _per_bin(at_s: Sequence[int], makespan_s: int) -> list[tuple[float, float]]:
+def _steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """What a sample shows holds until the next one."""
+    found = list(points[:1])
+    for (_, before), (x, now) in pairwise(points):
+        found += [(x, before), (x, now)]
+    return found
+
+
+def _per_bin(at_s: Sequence[int], makespan_s: int, unit_s: int) -> list[tuple[float, float]]:
     width = max(1, makespan_s // EVICTION_BINS)
     counts = [0] * (EVICTION_BINS + 1)
     for each in at_s:
         counts[min(EVICTION_BINS, each // width)] += 1
-    return [(number * width / DAY_S, float(count)) for number, count in enumerate(counts)]
+    return [(number * width / unit_s, float(count)) for number, count in enumerate(counts)]

@@ -44,7 +44,7 @@ def replay_journal(
     reader = JournalReader(path)
     first, last = reader.oldest, reader.newest
     if not last:
-        raise ConfigError(f"{path} has no cycles")
+        raise ConfigError("; ".join([f"{path} has no cycles", *reader.notes]))
     cycles = starts = evictions = 0
     different = list[int]()
     for result in replay_range(str(home), first, last, plugins):

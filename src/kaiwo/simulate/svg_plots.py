@@ -107,7 +107,9 @@ def _x_ticks(low: float, high: float) -> str:
     marks = [low + (high - low) * tick / TICKS for tick in range(TICKS + 1)]
     y = HEIGHT - BOTTOM + 14
     return "".join(
-        f'<text x="{_x(mark, low, high):.1f}" y="{y}" text-anchor="middle">{_number(mark)}</text>' for mark in marks
+        f'<text x="{_x(mark, low, high):.1f}" y="{y}" text-anchor="{"end" if mark is marks[-1] else "middle"}">'
+        f"{_number(mark)}</text>"
+        for mark in marks
     )
 
 

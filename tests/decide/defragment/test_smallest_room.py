@@ -19,8 +19,8 @@ from tests.worlds import World
 ONLY_ALLOCATE = Policy(gpu_strategy="worst-fit", placement="spread", actions=("allocate",))
 
 
-def room_for(world: World, name: str) -> MovePlan:
-    goal = DefragmentationGoal(GoalKind.WORKLOAD, f"default/{name}")
+def room_for(world: World, name: str, most_moves: int = 0) -> MovePlan:
+    goal = DefragmentationGoal(GoalKind.WORKLOAD, f"default/{name}", most_moves=most_moves)
     return plan_for_goal(world.state.fork().snapshot(world.now_s), world.policy, BUILTIN, goal)
 
 
@@ -81,6 +81,40 @@ def test_no_exhaustive_search_finds_fewer_moves(world: World) -> None:
         assert world.is_running("late")
 
 
+def test_nothing_is_tried_where_all_free_amounts_together_are_too_little() -> None:
+    """Sixteen nodes, full but for one GPU: three thousand sets of pods were tried, for minutes."""
+    world = World(nodes=16, gpus_per_node=8, policy=ONLY_ALLOCATE)
+    world.now_s = 10
+    for number in range(127):
+        world.submit(f"w{number}", gpus_each=1)
+    world.settle()
+    world.submit("late", gpus_each=2).settle()
+    assert tried(world, "late") == 0
+    assert room_for(world, "late").is_too_little_free
+    world.submit("little", gpus_each=1).settle()
+    assert world.is_running("little")
+
+
+def test_a_pod_that_asks_for_less_on_another_device_frees_the_difference() -> None:
+    """40 GiB are nearly all of an L40S, and a fifth of an MI300X. Free are 0.87 GPUs, and one is made room for."""
+    world = World(nodes=0, policy=ONLY_ALLOCATE).node("a", gpus=1, model="L40S").node("b", gpus=1)
+    world.now_s = 10
+    world.submit("on-b", fraction_milli=300, models=("MI300X",)).submit("on-a", memory_mib=40 << 10).settle()
+    assert (world.nodes_of("on-a"), world.nodes_of("on-b")) == (["a"], ["b"])
+    world.submit("late", gpus_each=1).settle()
+    assert room_for(world, "late").moves == 1
+
+
+def tried(world: World, name: str) -> int:
+    """Sets of pods for which places were looked for."""
+    state = world.state.fork()
+    search = SmallestRoom(
+        *planning_room(state.snapshot(world.now_s), world.policy, BUILTIN), state.workloads[f"default/{name}"]
+    )
+    search.find()
+    return search.tries
+
+
 def test_the_work_that_loses_least_moves() -> None:
     world = World(nodes=0, policy=ONLY_ALLOCATE).node("a", gpus=2).node("b", gpus=2)
     world.now_s = 10
@@ -116,6 +150,8 @@ def test_a_gang_gets_room_as_a_whole() -> None:
         world.node(name, gpus=2).submit(f"one-{name}", gpus_each=1)
     world.settle()
     world.submit("late", pods=2, gpus_each=2).settle()
+    refused = room_for(world, "late", most_moves=1)
+    assert (refused.steps, refused.too_many, refused.is_too_little_free) == ((), 2, False)
     plan = room_for(world, "late")
     assert plan.moves == 2
     begin(world, plan.steps)

@@ -136,8 +136,21 @@ def plan_message(found: NamedPlan) -> str:
 
 def _nothing(plan: MovePlan) -> str:
     match plan.goal.kind:
+        case GoalKind.WORKLOAD if plan.is_too_little_free:
+            return (
+                f"no moves can make room for {plan.goal.workload}: it asks for more than is free in the whole cluster; "
+                "kaiwo why says what it waits for"
+            )
+        case GoalKind.WORKLOAD if plan.too_many:
+            return (
+                f"room for {plan.goal.workload} takes {plan.too_many} moves, more than may be made; "
+                f"allow them with: --most-moves {plan.too_many}"
+            )
         case GoalKind.WORKLOAD:
-            return f"no moves were found that make room for {plan.goal.workload}; kaiwo why says what it waits for"
+            rest = ", but not everything was tried" if plan.is_cut_short else ""
+            return (
+                f"no moves were found that make room for {plan.goal.workload}{rest}; kaiwo why says what it waits for"
+            )
         case GoalKind.NODES if plan.goal.nodes <= len(plan.free_nodes):
             return f"{count(len(plan.free_nodes), 'node')} have no work already, so nothing needs to move"
         case GoalKind.NODES:

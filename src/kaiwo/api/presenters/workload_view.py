@@ -37,6 +37,7 @@ from kaiwo.snapshot.cluster_state import ClusterState
 NOT_TRIED = "not tried yet"
 KUBERNETES = "kubernetes"
 WAITS = (WorkloadState.WAITING, WorkloadState.HELD)
+PLACED = (WorkloadState.RUNNING, WorkloadState.STARTING, WorkloadState.STOPPING)
 # The state of an array is the first of these that one of its tasks is in.
 BY_LIVELINESS = (
     WorkloadState.RUNNING, WorkloadState.STARTING, WorkloadState.STOPPING, WorkloadState.WAITING, WorkloadState.HELD,
@@ -125,7 +126,7 @@ def array_view(first: WorkloadView, array: FoldedArray) -> WorkloadView:
         state=next(iter(counted)),
         wants=f"{tasks:,} x {first.wants}",
         gpu_milli=array.gpu_milli,
-        pods=Usage(first.pods.total * tasks, 0),
+        pods=Usage(first.pods.total * tasks, first.pods.total * sum(array.states.get(state, 0) for state in PLACED)),
         submitted_s=array.submitted_s,
         started_s=array.started_s,
         ended_s=array.ended_s,

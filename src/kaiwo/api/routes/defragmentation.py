@@ -9,16 +9,19 @@ from kaiwo.api.http.request_body import Body
 from kaiwo.api.presenters.defragmentation_view import plan_view, status_view
 from kaiwo.api.presenters.fragments_view import fragments_of
 from kaiwo.api.views.defragmentation import DefragmentationForm, DefragmentationView, MovePlanView
-from kaiwo.decide.defragment.move_hours import next_open_s
-from kaiwo.model.defragmentation import DefragmentationGoal, DefragmentationRun, GoalKind, RunState
+from kaiwo.decide.defragment.move_hours import begun_lately, next_open_s, rate_allows_s
+from kaiwo.model.defragmentation import DefragmentationGoal, DefragmentationRun, GoalKind, RunState, begun_s
 from kaiwo.runtime.defragmentation.defragmentation import NamedPlan
 
 
 async def get_defragmentation(call: EndpointCall) -> DefragmentationView:
     live = call.context.live
     now_s = live.cluster.now_s()
-    opens_s = next_open_s(live.policy.move_hours, now_s)
-    return status_view(call.context.defragmentation.status(), live.policy, now_s, opens_s)
+    status, rate_s = call.context.defragmentation.status(), now_s
+    if status is not None:
+        lately_s = begun_lately([*status.run.recent_s, *begun_s(status.progress)], now_s)
+        rate_s = rate_allows_s(lately_s, live.policy.moves_per_hour, now_s)
+    return status_view(status, live.policy, now_s, next_open_s(live.policy.move_hours, rate_s))
 
 
 async def plan_moves(call: EndpointCall) -> MovePlanView:

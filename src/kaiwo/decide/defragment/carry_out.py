@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kaiwo.decide.cycle_state import CycleInput, CycleState, PodKey, earliest_s, nomination_of
 from kaiwo.decide.defragment.fixed_places import charge_at, keeps_levels, may_be_at, pod_at
 from kaiwo.decide.defragment.movable_work import MovableWork
-from kaiwo.decide.defragment.move_hours import next_open_s
+from kaiwo.decide.defragment.move_hours import begun_lately, next_open_s, rate_allows_s
 from kaiwo.decide.make_room.room_state import EvictionBudget
 from kaiwo.decide.placement.place_workload import place_workload
 from kaiwo.model.defragmentation import (
@@ -38,7 +38,6 @@ from kaiwo.model.workload import ACTIVE_PHASES, Phase, Pod, Workload, find_role
 from kaiwo.snapshot.assumed_events import assumed_pod
 from kaiwo.snapshot.backlog import needs_to_make_room_for
 
-HOUR_S = 3600
 RETRY_S, MOST_TRIES = 30, 5  # after the cluster refused an eviction: a disruption budget may open
 LOOK_AGAIN_S = 10  # while something protects a pod for a time that nobody knows
 CLOCK_SKEW_S = 5  # between the scheduler and the API server
@@ -371,11 +370,10 @@ class _CarryOut:
 
     def _allowance(self) -> int:
         """How many moves may begin now."""
-        began = [*self._run.recent_s, *begun_s(self._steps)]
-        recent = sorted(at_s for at_s in began if at_s > self._now_s - HOUR_S)
-        by_hour = self._policy.moves_per_hour - len(recent)
+        lately_s = begun_lately([*self._run.recent_s, *begun_s(self._steps)], self._now_s)
+        by_hour = self._policy.moves_per_hour - len(lately_s)
         if by_hour <= 0:
-            self.look_again(recent[-self._policy.moves_per_hour] + HOUR_S)
+            self.look_again(rate_allows_s(lately_s, self._policy.moves_per_hour, self._now_s))
         return max(0, min(self._policy.moves_at_once - self._in_flight, by_hour))
 
     def _begin_move(self, step: MoveStep, at: int, pod: Pod) -> None:

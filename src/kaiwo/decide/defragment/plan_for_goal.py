@@ -70,9 +70,12 @@ def _room_for_workload(room: RoomState, movable: MovableWork, goal: Defragmentat
     state = room.cycle.state
     if not state.backlog.is_queued(goal.workload):
         return MovePlan()
-    found = SmallestRoom(room, movable, state.workloads[goal.workload]).find()
-    if found is None or len(found.moves) > most:
-        return MovePlan(waiting=1, is_cut_short=found is not None)
+    search = SmallestRoom(room, movable, state.workloads[goal.workload])
+    found = search.find()
+    if found is None:
+        return MovePlan(waiting=1, is_cut_short=search.is_cut_short, is_too_little_free=search.is_too_little_free)
+    if len(found.moves) > most:
+        return MovePlan(waiting=1, too_many=len(found.moves))
     return MovePlan((step_of(room, movable, found, "1"),), waiting=1, is_smallest=found.is_smallest)
 
 

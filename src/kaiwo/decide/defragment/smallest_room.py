@@ -72,14 +72,22 @@ class SmallestRoom:
         self._lost: dict[tuple[str, str], int] = {}
         self._groups = self._group_alike()
         self.tries = 0
+        self.is_too_little_free = False  # in the whole cluster, so that no moves can help
+        self.is_cut_short = False  # not all sets were tried
 
     def find(self) -> RoomFound | None:
         """The smallest room; None, with nothing changed, if there is none."""
         if not self._could_help():
             return None
+        self.is_too_little_free = not self._is_enough_free()
+        if self.is_too_little_free:
+            return None
         found: RoomFound | None = None
         more = SAME_SIZE
-        for pods in islice(self._by_size(), self._most_sets):
+        for number, pods in enumerate(self._by_size()):
+            if number >= self._most_sets:
+                self.is_cut_short = found is None
+                break
             if found is not None and (len(pods) > len(found.moves) or not more):
                 break
             if found is not None:
@@ -94,6 +102,26 @@ class SmallestRoom:
         """Moves leave what queues use and what GPUs there are as they are: no set need be tried where that is short."""
         may_start = self._room.cycle_state.charges.may_start(self._waiting_class)
         return may_start and self._waiting_class.key not in self._state.backlog.impossible
+
+    def _is_enough_free(self) -> bool:
+        """Whether the free amounts of all nodes together are enough: moves free nothing, they only bring it together.
+
+        A pod that asks for less at its next start, or on another device, does free the difference.
+        """
+        free, gpus = self._working.free, self._working.gpus
+        milli = int(np.where(gpus[:, USABLE] > 0, gpus[:, MILLI], 0).sum())
+        amounts = np.array([*np.maximum(free[:, (CPU, MEMORY, PODS)], 0).sum(axis=0), milli], np.int64)
+        for pod in (pod for group in self._groups for pod in group):
+            want = self._request_of(pod)
+            taken = (pod.cpu_milli, pod.memory_mib, 1, sum(share.milli for share in pod.devices))
+            amounts += np.maximum(np.subtract(taken, _asked(want)), 0)
+        for need in self._needs:
+            amounts -= need.needed * np.array(_asked(self._state.backlog.shapes[need.shape]), np.int64)
+        return bool((amounts >= 0).all())
+
+    def _request_of(self, pod: Pod) -> Request:
+        workload = self._state.workloads[pod.workload]
+        return self._state.request_of(workload, role_of(workload, pod.name))
 
     def _by_size(self) -> Iterator[tuple[Pod, ...]]:
         """Sets of pods that could make room, by their number."""
@@ -147,7 +175,7 @@ class SmallestRoom:
             workload = self._state.workloads[pod.workload]
             if workload.name == self._workload.name or pod.node not in self._working.nodes.row:
                 continue
-            want = self._state.request_of(workload, role_of(workload, pod.name))
+            want = self._request_of(pod)
             is_alone = workload.pods == 1 and workload.levels is None and want.neighbours is None
             is_whole = all(share.milli == WHOLE_MILLI for share in pod.devices)
             key = (
@@ -237,6 +265,10 @@ def _same(move: PlacedMove) -> bool:
 
 def _size(pods: Sequence[Pod]) -> int:
     return sum(share.milli for pod in pods for share in pod.devices)
+
+
+def _asked(want: Request) -> tuple[int, int, int, int]:
+    return want.cpu_milli, want.memory_mib, 1, want.least_milli
 
 
 def _fewest(need: int, amounts: Sequence[int]) -> int | None:

@@ -43,6 +43,7 @@ class RecordedWorkloads(NamedTuple):
     jobs: tuple[SimulatedJob, ...]
     cut_short: int  # jobs that still ran when the journal ended: they run as long as they had
     unknown: int  # workloads that never ran in it, and are left out
+    notes: tuple[str, ...] = ()  # what is lost in the journal
 
 
 def is_journal(path: Path) -> bool:
@@ -55,8 +56,8 @@ def journal_jobs(home: Path) -> RecordedWorkloads:
     for entry in reader.entries():
         recording.read(entry)
     if recording.begun_s < 0:
-        raise ConfigError(f"{home / 'journal'} has no cycles, so it lists no jobs")
-    return recording.close()
+        raise ConfigError("; ".join([f"{home / 'journal'} has no cycles, so it lists no jobs", *reader.notes]))
+    return recording.close()._replace(notes=reader.notes)
 
 
 class _Run:

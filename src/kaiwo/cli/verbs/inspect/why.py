@@ -4,7 +4,7 @@ import click
 
 from kaiwo.api.views.workloads import WhyView
 from kaiwo.cli.client.api_client import ApiClient, workload_path
-from kaiwo.cli.name_completion import array_members, chosen_tasks, complete_workload, expand_name, is_array
+from kaiwo.cli.name_completion import chosen_tasks, complete_workload, first_waiting
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.verb_base import Verb, connect_server
@@ -66,24 +66,15 @@ def why(name: str, output: str) -> None:
 
 def _answer(server: ApiClient, full: str) -> bytes:
     """Of a workload, or of the first task of an array that waits; of its first task if none does."""
-    chosen = chosen_tasks(full)
+    if chosen_tasks(full) is not None:
+        return server.get(f"{workload_path(first_waiting(server, full))}/why")
     try:
-        if chosen is None:
-            return server.get(f"{workload_path(full)}/why")
+        return server.get(f"{workload_path(full)}/why")
     except NotFoundError:
-        if not is_array(server, full):
+        task = first_waiting(server, full)
+        if not task:
             raise
-    array = full if chosen is None else chosen.array
-    waiting = array_members(server, array, (WorkloadState.WAITING, WorkloadState.HELD))
-    if chosen is not None:
-        there, named = expand_name(server, full), set(chosen.names)
-        waiting = [task for task in waiting if task in named]
-        if not waiting or len(there) == 1:
-            return server.get(f"{workload_path(there[0])}/why")
-    if waiting:
-        wait = "task of the array waits" if len(waiting) == 1 else "tasks of the array wait; this is the first of them"
-        printing.hint(f"{len(waiting):,} {wait}")
-    return server.get(f"{workload_path((waiting or array_members(server, full, most=1))[0])}/why")
+        return server.get(f"{workload_path(task)}/why")
 
 
 def _position(view: WhyView) -> str:

@@ -7,14 +7,15 @@ from typing import Any
 import click
 
 from kaiwo.api.views.defragmentation import DefragmentationView, MovePlanView, MoveStepView, MoveView
-from kaiwo.cli.name_completion import complete_workload
+from kaiwo.cli.client.api_client import ApiClient, workload_path
+from kaiwo.cli.name_completion import complete_workload, first_waiting
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.formatting import full_name, short_name
 from kaiwo.cli.output.kind_words import kind_words
 from kaiwo.cli.output.table_layout import text_columns
 from kaiwo.cli.verb_base import VerbGroup, add_options, connect_server, reason_option, reason_query
 from kaiwo.model.amounts import count, duration, thousandths
-from kaiwo.model.errors import ConfigError
+from kaiwo.model.errors import ConfigError, NotFoundError
 from kaiwo.model.reservation import clock_words
 
 PLAN_TIMEOUT_S = 160.0  # a plan for a thousand nodes takes up to a minute
@@ -25,12 +26,12 @@ KEPT = ("WORKLOAD", "GPUS", "NOT MOVED, BECAUSE")
 
 purpose = add_options(
     click.option("--for", "workload", metavar="WORKLOAD", default="", shell_complete=complete_workload,
-                 help="Make room for this waiting workload, with the fewest moves."),
+                 help="Make room for this waiting workload (of an array: the first task), with the fewest moves."),
     click.option("--free-nodes", metavar="COUNT", type=click.IntRange(1), default=None,
                  help="Leave this many nodes without work, so that they may go."),
     click.option("--balance", is_flag=True, help="Even out the load of the nodes."),
     click.option("--most-moves", metavar="COUNT", type=click.IntRange(1), default=None,
-                 help="Make at most this many moves (default: 8 % of the running pods)."),
+                 help="Make at most this many moves (default: 8 % of the running pods, or 16 if that is more)."),
 )  # fmt: skip
 
 
@@ -68,7 +69,7 @@ def plan(output: str, **options: Any) -> None:
       kaiwo defrag plan --balance -o json
     """
     server = connect_server(PLAN_TIMEOUT_S)
-    body = server.post("/defragmentation/plan", _form(options))
+    body = server.post("/defragmentation/plan", _form(server, options))
     if output != "table":
         printing.print_body(body, output)
         return
@@ -87,7 +88,7 @@ def run(name: str | None, yes: bool, reason: str, output: str, **options: Any) -
     At a terminal the plan is shown first. Each move is checked again before it begins: what no longer fits is left out.
     """
     server = connect_server(PLAN_TIMEOUT_S)
-    form = _form(options)
+    form = _form(server, options)
     if name and form:
         raise ConfigError("name either a plan, or what the moves are for")
     if not name:
@@ -119,14 +120,23 @@ def abort(reason: str, output: str) -> None:
     _print_status(body, server.decode(body, DefragmentationView), output)
 
 
-def _form(options: dict[str, Any]) -> dict[str, Any]:
+def _form(server: ApiClient, options: dict[str, Any]) -> dict[str, Any]:
     form = {
-        "workload": full_name(options["workload"]) if options["workload"] else "",
+        "workload": _one_workload(server, full_name(options["workload"])) if options["workload"] else "",
         "free_nodes": options["free_nodes"],
         "balance": options["balance"],
         "most_moves": options["most_moves"],
     }
     return {name: value for name, value in form.items() if value}
+
+
+def _one_workload(server: ApiClient, full: str) -> str:
+    """Of an array, the first task that waits."""
+    try:
+        server.get(workload_path(full))
+    except NotFoundError:
+        return first_waiting(server, full) or full  # the plan says that it does not exist
+    return full
 
 
 def _print_plan(view: MovePlanView) -> None:

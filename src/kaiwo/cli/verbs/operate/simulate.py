@@ -15,6 +15,7 @@ from kaiwo.cli.verbs.operate.simulation_options import (
     INTERRUPTED,
     ProgressBar,
     check_variant,
+    data_option,
     names_in,
     seed_numbers,
 )
@@ -46,7 +47,7 @@ for _command in (defrag, muri, philly, run, journal):
 
 
 @simulate.command(cls=LocalVerb)
-@click.option("--data", metavar="DIR", required=True, help="Folder with the trace; file names as published.")
+@data_option("openb", "Folder with the trace; file names as published")
 @click.option("--variant", metavar="NAME", default="default", show_default=True, help="Which pod list to run.")
 @click.option("--seeds", metavar="LIST", default="42-46", show_default=True, help="Arrival orders: 42-46 or 42,45.")
 @click.option("--policy", metavar="NAME", default="", help="Placement policy (default: Kaiwo's own).")
@@ -61,7 +62,7 @@ for _command in (defrag, muri, philly, run, journal):
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
 @click.option("--html", metavar="FILE", default="", help="Also write a report with plots, as one HTML file.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-def openb(data: str, variant: str, seeds: str, jobs: int | None, is_json: bool, **options: str) -> int:
+def openb(data: Path, variant: str, seeds: str, jobs: int | None, is_json: bool, **options: str) -> int:
     """Place the pods of the openb trace one by one, and measure how much of the GPUs they get.
 
     The protocol is that of "Beware of Fragmentation" (USENIX ATC'23). Pods arrive in a published order until they have
@@ -81,7 +82,7 @@ def openb(data: str, variant: str, seeds: str, jobs: int | None, is_json: bool, 
       seed                                                               the nodes in turn
     \b
     Examples:
-      kaiwo simulate openb --data traces/openb
+      kaiwo simulate openb --variant gpuspec33 --seeds 42-46 --json
       kaiwo simulate openb --data traces/openb --policy fgd --seeds 42 --json
       kaiwo simulate openb --data traces/openb --compare fragmentation-aware,fgd,best-fit --html report.html
 
@@ -97,11 +98,10 @@ def openb(data: str, variant: str, seeds: str, jobs: int | None, is_json: bool, 
     for name in names:
         if name not in POLICY_NAMES:
             raise ConfigError(f"there is no placement policy '{name}'; choose one of: {', '.join(POLICY_NAMES)}")
-    folder = Path(data)
-    check_variant(folder, variant)
+    check_variant(data, variant)
     check_place(html)
     bar = ProgressBar(len(numbers) * len(names))
-    orders = [OpenbOrder(folder, variant, name, options["mix"]) for name in names]
+    orders = [OpenbOrder(data, variant, name, options["mix"]) for name in names]
     try:
         found, is_complete = compare_seeds(orders, numbers, bar.show, jobs or 0)
     finally:

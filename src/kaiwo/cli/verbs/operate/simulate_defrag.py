@@ -9,7 +9,13 @@ import msgspec
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import lay_out, text_columns
 from kaiwo.cli.verb_base import LocalVerb
-from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, check_variant, seed_numbers
+from kaiwo.cli.verbs.operate.simulation_options import (
+    INTERRUPTED,
+    ProgressBar,
+    check_variant,
+    data_option,
+    seed_numbers,
+)
 
 if TYPE_CHECKING:
     from kaiwo.simulate.defrag_run import DefragFigures
@@ -18,7 +24,7 @@ TITLES = ("SEED", "PODS", "BEFORE", "AFTER", "MOVES", "MOVED %", "STARTED", "PLA
 
 
 @click.command(cls=LocalVerb)
-@click.option("--data", metavar="DIR", required=True, help="Folder with the openb trace; file names as published.")
+@data_option("openb", "Folder with the openb trace; file names as published")
 @click.option("--variant", metavar="NAME", default="default", show_default=True, help="Which pod list to run.")
 @click.option("--seeds", metavar="LIST", default="42-46", show_default=True, help="Arrival orders: 42-46 or 42,45.")
 @click.option(
@@ -31,7 +37,7 @@ TITLES = ("SEED", "PODS", "BEFORE", "AFTER", "MOVES", "MOVED %", "STARTED", "PLA
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at the same time (default: one per core).")
 @click.option("--html", metavar="FILE", default="", help="Also write a report with plots, as one HTML file.")
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON object.")
-def defrag(data: str, variant: str, seeds: str, max_moved: float, jobs: int | None, html: str, is_json: bool) -> int:
+def defrag(data: Path, variant: str, seeds: str, max_moved: float, jobs: int | None, html: str, is_json: bool) -> int:
     """Fill the openb cluster with best-fit, then move pods so that those that were dropped fit.
 
     Pods arrive in a published order until they have asked for all GPUs. Dropped pods are tried once more. Then Kaiwo
@@ -49,12 +55,12 @@ def defrag(data: str, variant: str, seeds: str, max_moved: float, jobs: int | No
     from kaiwo.simulate.parallel_seeds import run_defrag_seeds
     from kaiwo.simulate.trace_reports import defrag_html
 
-    folder, numbers = Path(data), seed_numbers(seeds)
-    check_variant(folder, variant)
+    numbers = seed_numbers(seeds)
+    check_variant(data, variant)
     check_place(html)
     bar = ProgressBar(len(numbers))
     try:
-        runs, is_complete = run_defrag_seeds(folder, variant, max_moved, numbers, bar.show, jobs or 0)
+        runs, is_complete = run_defrag_seeds(data, variant, max_moved, numbers, bar.show, jobs or 0)
     finally:
         bar.clear()
     if is_json:

@@ -10,7 +10,7 @@ import msgspec
 from kaiwo.cli.output import printing
 from kaiwo.cli.output.table_layout import lay_out, text_columns
 from kaiwo.cli.verb_base import LocalVerb
-from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, names_in, seed_numbers
+from kaiwo.cli.verbs.operate.simulation_options import INTERRUPTED, ProgressBar, data_option, names_in, seed_numbers
 from kaiwo.model.amounts import count
 from kaiwo.model.errors import ConfigError
 
@@ -51,11 +51,11 @@ def comparison_options(default_policy: str) -> Callable[[Any], Any]:
 
 
 @click.command(cls=LocalVerb)
-@click.option("--data", metavar="DIR", required=True, help="Folder with trace1.csv and others, plain or gzipped.")
+@data_option("muri", "Folder with trace1.csv and others, plain or gzipped")
 @click.option("--trace", metavar="NAME", default="", help="Only this trace, such as trace1 (default: all of them).")
 @click.option("--restart-costs", metavar="LIST", default=f"0,{RESTART_S}", show_default=True, help="Seconds: 0,120.")
 @comparison_options("least-attained-service")
-def muri(data: str, trace: str, restart_costs: str, **options: Any) -> int:
+def muri(data: Path, trace: str, restart_costs: str, **options: Any) -> int:
     """Run the jobs of Muri's traces on 8 nodes of 8 GPUs, with preemption, and measure their completion times.
 
     JCT is the mean time from submission to end, as published. Each preemptive policy runs once for every restart cost:
@@ -77,13 +77,13 @@ def muri(data: str, trace: str, restart_costs: str, **options: Any) -> int:
     from kaiwo.simulate.trace_files import find_file
     from kaiwo.simulate.workloads.published_jobs import muri_jobs
 
-    folder, nodes = Path(data), equal_nodes(MURI_NODES)
-    names = [trace] if trace else _traces_in(folder)
+    nodes = equal_nodes(MURI_NODES)
+    names = [trace] if trace else _traces_in(data)
     costs = seed_numbers(restart_costs, "--restart-costs")
     policies, seeds = _policies(options), seed_numbers(options["seeds"])
     runs: list[JobRun] = []
     for name in names:
-        path = find_file(folder, f"{name}.csv")
+        path = find_file(data, f"{name}.csv")
         found = tuple(muri_jobs(path))
         for policy in policies:
             check_job_run(policy, found, nodes, str(path))
@@ -97,13 +97,13 @@ def muri(data: str, trace: str, restart_costs: str, **options: Any) -> int:
 
 
 @click.command(cls=LocalVerb)
-@click.option("--data", metavar="DIR", required=True, help=f"Folder with {PHILLY_FILE}, plain or gzipped.")
+@data_option("philly", f"Folder with {PHILLY_FILE}, plain or gzipped")
 @click.option(
     "--nodes", type=click.IntRange(1, MOST_NODES), default=PHILLY_NODES, show_default=True, help="8 GPUs each."
 )
 @click.option("--first", type=click.IntRange(1), metavar="N", help="Only the first N jobs (default: all).")
 @comparison_options("learned")
-def philly(data: str, nodes: int, first: int | None, **options: Any) -> int:
+def philly(data: Path, nodes: int, first: int | None, **options: Any) -> int:
     """Run the jobs of the Philly trace: what are learned run times worth?
 
     RECOVERED is the part of the gain of shortest-job-first, which knows all run times, over fifo that a policy gets;
@@ -125,7 +125,7 @@ def philly(data: str, nodes: int, first: int | None, **options: Any) -> int:
     from kaiwo.simulate.trace_files import find_file
     from kaiwo.simulate.workloads.published_jobs import philly_jobs
 
-    path, cluster = find_file(Path(data), PHILLY_FILE), equal_nodes(nodes)
+    path, cluster = find_file(data, PHILLY_FILE), equal_nodes(nodes)
     found = tuple(sorted(philly_jobs(path), key=lambda job: (job.submitted_s, job.name)))[:first]
     runs = []
     for policy in _policies(options):
@@ -318,6 +318,8 @@ def _given(
     if not is_journal(path):
         raise ConfigError(f"the folder {workload} has no journal; name the home folder of a Kaiwo, or a CSV file")
     found = journal_jobs(path)
+    for note in found.notes:
+        printing.hint(note)
     if found.unknown:
         printing.hint(f"{count(found.unknown, 'workload')} of the journal never ran, and are left out")
     if found.cut_short:

@@ -1,7 +1,9 @@
 """What the verbs of `kaiwo simulate` share: lists of seeds and policies, and the progress bar."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +12,25 @@ from kaiwo.model.errors import ConfigError
 INTERRUPTED = 130  # what a shell expects after Ctrl-C
 BAR_WIDTH = 30
 MOST_SEEDS = 1_000
+TRACES = ("traces", "shared/traces")  # where traces usually are, here or in a folder above
+
+
+def data_option(trace: str, files: str) -> Callable[[Any], Any]:
+    """`--data DIR`: the folder of a trace. Without it, the trace is looked for where traces usually are."""
+
+    def folder(_: click.Context, __: click.Parameter, given: str) -> Path:
+        return Path(given) if given else find_trace(trace, Path.cwd())
+
+    words = f"{files} (default: {TRACES[0]}/{trace}, here or in a folder above)."
+    return click.option("--data", metavar="DIR", default="", callback=folder, help=words)
+
+
+def find_trace(trace: str, start: Path) -> Path:
+    for folder in (start, *start.parents):
+        for place in TRACES:
+            if (folder / place / trace).is_dir():
+                return folder / place / trace
+    raise ConfigError(f"there is no {TRACES[0]}/{trace} here or in a folder above; name the trace's folder with --data")
 
 
 def seed_numbers(text: str, option: str = "--seeds") -> list[int]:
