@@ -37,7 +37,7 @@ def installed_plugins(reserved: Collection[str] = ()) -> tuple[list[FoundPlugin]
     for entry in entries:
         try:
             plugin = _of_entry(entry)
-        except (PluginError, OSError) as error:
+        except PluginError as error:
             problems.append(str(error))
             continue
         except Exception as error:  # any package's metadata is read here, and the standard library raises what it likes
