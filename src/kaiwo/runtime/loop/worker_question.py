@@ -4,7 +4,7 @@ import asyncio
 import sys
 from typing import NamedTuple
 
-from kaiwo.model.errors import KaiwoError
+from kaiwo.model.errors import ClusterError
 
 
 class WorkerQuestion(NamedTuple):
@@ -20,16 +20,16 @@ async def ask_worker(question: WorkerQuestion, job: bytes) -> bytes:
             sys.executable, "-m", question.module, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
         )
     except OSError as error:
-        raise KaiwoError(f"the worker for {question.what} did not start: {error}") from None
+        raise ClusterError(f"the worker for {question.what} did not start: {error}") from None
     try:
         async with asyncio.timeout(question.longest_s):
             answered, _ = await worker.communicate(job)
     except TimeoutError:
-        raise KaiwoError(f"{question.what} took longer than {question.longest_s:g} s; ask about less") from None
+        raise ClusterError(f"{question.what} took longer than {question.longest_s:g} s; ask about less") from None
     finally:
         if worker.returncode is None:
             worker.kill()
             await worker.wait()
     if worker.returncode:
-        raise KaiwoError(f"{question.what} ended with code {worker.returncode}; try again")
+        raise ClusterError(f"{question.what} ended with code {worker.returncode}; try again")
     return answered
