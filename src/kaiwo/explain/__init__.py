@@ -9,7 +9,7 @@ from kaiwo.explain.planned_start_sentences import planned_start, planned_when_ma
 from kaiwo.explain.priority_sentences import capped_priority
 from kaiwo.explain.progress_sentences import progress
 from kaiwo.explain.reservation_effect import ReservationEffect, reservation_effect
-from kaiwo.explain.trial_submission import TrialSubmission, try_submission
+from kaiwo.explain.trial_submission import TrialSubmission, score_words, try_submission
 from kaiwo.explain.why import Explained, Why, obstacles_of, protected, why
 from kaiwo.model.amounts import amount
 
@@ -34,6 +34,7 @@ __all__ = [
     "remedy",
     "remedy_in_kubernetes",
     "reservation_effect",
+    "score_words",
     "sentence",
     "short_name",
     "try_submission",

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kaiwo.decide.cycle import BUILTIN, decide
 from kaiwo.decide.placement.node_choices import NodeChoice, NodeChoices, ScoredNode
+from kaiwo.decide.placement.shape_scores import OPEN_WEIGHT
 from kaiwo.explain.changes_that_evict import CYCLES, MAX_STEPS, after_plan
 from kaiwo.explain.obstacle_order import in_order_of_telling
 from kaiwo.explain.obstacle_sentences import sentence
@@ -78,13 +79,18 @@ def choice_sentence(choice: NodeChoice) -> str:
         return ""
     chosen, second = choice.chosen, choice.others[0]
     if choice.by_domain:
-        return f"{chosen.node} is in the domain that was chosen first; it scores {_sum(chosen)}"
-    found = f"{chosen.node} is the best of {choice.fits} nodes with room: {_sum(chosen)}"
+        return f"{chosen.node} is in the domain that was chosen first; it scores {score_words(chosen)}"
+    found = f"{chosen.node} is the best of {choice.fits} nodes with room: {score_words(chosen)}"
     if second.score == chosen.score:
         return f"{found}; {second.node} is as good, and the first name wins"
-    return f"{found}; next: {second.node} with {_sum(second)}"
+    return f"{found}; next: {second.node} with {score_words(second)}"
 
 
-def _sum(scored: ScoredNode) -> str:
-    terms = [f"{term.name} {term.score:,} x {term.weight:,}" for term in scored.terms if term.score]
-    return f"{scored.score:,} = {' + '.join(terms)}" if terms else f"{scored.score:,}"
+def score_words(scored: ScoredNode) -> str:
+    """`unused-domains -1, then 5,000 = pack 500 x 10`: what precedes all scores of plugins, and their sum."""
+    before = [f"{term.name} {term.score:,}" for term in scored.terms if term.weight >= OPEN_WEIGHT]
+    terms = [term for term in scored.terms if term.score and term.weight < OPEN_WEIGHT]
+    total = f"{sum(term.score * term.weight for term in terms):,}"
+    if terms:
+        total += f" = {' + '.join(f'{term.name} {term.score:,} x {term.weight:,}' for term in terms)}"
+    return ", then ".join((*before, total))

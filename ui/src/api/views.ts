@@ -211,6 +211,7 @@ export interface CandidateView {
   node: string
   score: number
   terms: ScoreTermView[]
+  words: string
 }
 
 /** What waiting would be like with some more nodes. */

@@ -82,14 +82,13 @@ const WAITS: Column<CycleWaitView>[] = [
   { title: 'Because', cell: (row) => row.reasons.join('; ') || 'nothing keeps it any more' },
 ]
 
-/** "9,000 = fragmentation 900 x 10", and that of the next best nodes. */
+/** "node-1: 9,000 = fragmentation 900 x 10", and the next best nodes. */
 function Candidates({ candidates }: { candidates: readonly CandidateView[] }) {
   return (
     <ul className="candidates">
-      {candidates.map(({ node, score, terms }) => (
+      {candidates.map(({ node, words }) => (
         <li key={node}>
-          {node}: {count(score)}
-          {terms.length > 0 && <span className="muted"> = {terms.map((term) => `${term.name} ${count(term.score)} × ${count(term.weight)}`).join(' + ')}</span>}
+          {node}: <span className="muted">{words}</span>
         </li>
       ))}
     </ul>

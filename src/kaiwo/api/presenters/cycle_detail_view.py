@@ -59,4 +59,4 @@ def _start(start: Start, choice: NodeChoice | None) -> CycleStartView:
 
 def _candidate(scored: ScoredNode) -> CandidateView:
     terms = [ScoreTermView(term.name, term.score, term.weight) for term in scored.terms]
-    return CandidateView(scored.node, scored.score, terms)
+    return CandidateView(scored.node, scored.score, terms, explain.score_words(scored))

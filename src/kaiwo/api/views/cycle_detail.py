@@ -17,6 +17,7 @@ class CandidateView(msgspec.Struct, frozen=True):
     node: str
     score: int
     terms: list[ScoreTermView]
+    words: str  # the same as people read it
 
 
 class CycleStartView(msgspec.Struct, frozen=True):

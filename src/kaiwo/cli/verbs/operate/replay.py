@@ -161,13 +161,14 @@ def _print(result: "ReplayResult") -> None:
 
 
 def _print_choices(result: "ReplayResult") -> None:
+    from kaiwo import explain
+
     for workload, pod, choice in result.choices[:MAX_LINES]:
         where = f"{choice.chosen.node} of {count(choice.fits, 'node')} with room"
         how = ", inside the domain of the network that was chosen first" if choice.by_domain else ""
         click.echo(printing.bold(f"\n{short_name(workload)}/{pod} on {where}{how}"))
         for scored in (choice.chosen, *choice.others):
-            terms = " + ".join(f"{term.name} {term.score:,} x {term.weight:,}" for term in scored.terms)
-            click.echo(printing.wrap(f"{scored.score:,} = {terms or 'no term'}", f"  {scored.node}  ", "    "))
+            click.echo(printing.wrap(explain.score_words(scored), f"  {scored.node}  ", "    "))
     if len(result.choices) > MAX_LINES:
         click.echo(f"and {len(result.choices) - MAX_LINES} more; -o json shows all")
     kept = len(result.now.starts) - len(result.choices)
