@@ -83,6 +83,18 @@ def test_check_complains_about_two_versions(tmp_path: Path) -> None:
         try_plugin(plugin_in(str(folder)), {})
 
 
+def test_check_says_that_a_plugin_is_too_slow_for_the_scheduler(tmp_path: Path) -> None:
+    folder = tmp_path / "my-plugin"
+    write_project("my-plugin", "score", folder)
+    (code,) = folder.glob("src/*/__init__.py")
+    slow = code.read_text().replace("\nimport ", "\nimport time\nimport ", 1)
+    signature = "def score(self, view: View, want: Request, nodes: Rows) -> IntArray:\n"
+    assert signature in slow
+    code.write_text(slow.replace(signature, f"{signature}        time.sleep(0.15)\n"))
+    said = " ".join(CliRunner().invoke(program, ["plugins", "check", str(folder)]).output.split())
+    assert "ms for one answer to score: Kaiwo sets it aside after 100 ms, or the deadlineMs in its file" in said
+
+
 def test_check_writes_one_file_for_several_plugins_and_bench_speaks_of_nodes_where_there_are_some(
     tmp_path: Path,
 ) -> None:

@@ -231,10 +231,16 @@ def new(name: str, kind: str, folder: str | None) -> None:
 
 def _try(plugin: str, config: str, nodes: int, calls: int) -> "TriedPlugin":
     from kaiwo.runtime.plugin_worker.plugin_files import installed_plugin, plugin_in
+    from kaiwo.runtime.plugin_worker.plugin_settings import DEADLINE_MS
     from kaiwo.runtime.plugin_worker.try_plugin import try_plugin
 
     found = plugin_in(plugin) if Path(plugin).is_dir() else installed_plugin(plugin)
-    return try_plugin(found, _fields(config), nodes, calls)
+    tried = try_plugin(found, _fields(config), nodes, calls)
+    for cost in tried.costs:
+        if cost.median_us > DEADLINE_MS * 1000:
+            took = f"{tried.name} took {cost.median_us // 1000:,} ms for one answer to {cost.point}"
+            printing.hint(f"{took}: Kaiwo sets it aside after {DEADLINE_MS} ms, or the deadlineMs in its file")
+    return tried
 
 
 def _allowing(tried: "TriedPlugin", config: str) -> dict[str, Any]:
