@@ -33,14 +33,14 @@ try_again() { # a few failures beside other tests may be the busy machine's: eac
 }
 
 if [ "$size" = fast ]; then
-    pytest fast -n "$beside" -m "not ($alone)" "$@"
+    pytest fast -n "$beside" --dist worksteal -m "not ($alone)" "$@"
 else
     scripts/system_package.sh "chromium chromium-browser google-chrome" chromium "the browser tests"
     scripts/system_package.sh promtool prometheus "the tests of alert rules with promtool"
     scripts/system_package.sh prometheus-alertmanager prometheus-alertmanager "the tests with a real Alertmanager"
     npm --prefix ui test || failed=1
     rm -rf .coverage
-    KAIWO_COVERAGE=1 pytest fast -n "$beside" -m "not ($alone)" "$@"
+    KAIWO_COVERAGE=1 pytest fast -n "$beside" --dist worksteal -m "not ($alone)" "$@"
     if [ $# = 0 ]; then # options may leave out tests
         .venv/bin/python -m coverage combine --quiet && .venv/bin/python -m coverage report --skip-covered || failed=1
     fi
