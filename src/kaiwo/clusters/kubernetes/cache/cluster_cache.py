@@ -310,6 +310,13 @@ class ClusterCache:
         events += self._publish_touched(now_s)
         return tuple(events)
 
+    def move_times(self, by_s: int) -> None:
+        """The clock was set: what was measured from it stays as long ago. Times of the cluster's objects stay."""
+        for part in (self.lost_places, self.start_backoff, self.gang_backoff, self._releases, self.claimed_ends):
+            part.move_times(by_s)
+        self._events += [*self.node_cache.move_times(by_s), *self.published.move_times(by_s)]
+        self.gang_index.touch_all()
+
     def whole_state(self) -> tuple[Event, ...]:
         """Everything as of the last flush, for a new reader."""
         return (
