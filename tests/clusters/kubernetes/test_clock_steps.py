@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache
+from kaiwo.clusters.kubernetes.cache.cluster_cache import ClusterCache, move_times
 from kaiwo.clusters.kubernetes.client.credentials import ClusterAccess, Credential, FixedCredential, Trust
 from kaiwo.clusters.kubernetes.cluster import KubernetesCluster
-from kaiwo.clusters.kubernetes.wall_time import WallTime
+from kaiwo.clusters.kubernetes.wall_time import FollowedClock, WallTime
 from kaiwo.model.events import ClockMoved, Event, WorkloadChanged
 from kaiwo.model.plan import EvictionCause
 from kaiwo.model.policy import DEFAULT_POLICY
@@ -67,7 +67,7 @@ def incomplete(story: Story) -> None:
 
 def set_clock(story: Story, by_s: int) -> None:
     story.now_s += by_s
-    story.cache.move_times(by_s)
+    move_times(story.cache, by_s)
     story.scheduler.state.patch([*story.cache.flush(story.now_s), ClockMoved(by_s)])
 
 
@@ -130,16 +130,17 @@ def test_the_cluster_follows_its_machines_clock_with_all_that_was_measured(by_s:
         cluster = KubernetesCluster(ClusterAccess("http://127.0.0.1:9", Trust(), FixedCredential(Credential())))
         cluster._time, cluster.cache = machine.time(), story.cache
         cluster._outbox = asyncio.Queue()
+        clock = FollowedClock(cluster._time, cluster._move_times)
         story.now_s = cluster.now_s()
         incomplete(story)
         machine.wall_s += by_s
         before_s = story.cache.published.workloads[NAME].broken_since_s
-        step_s = await cluster.follow_system_clock()
+        step_s = await clock.follow_system_clock()
         batches: list[Any] = []
         while not cluster._outbox.empty():
             batches += cluster._outbox.get_nowait()
         assert cluster.now_s() == int(machine.wall_s)
-        assert await cluster.follow_system_clock() == 0
+        assert await clock.follow_system_clock() == 0
         return step_s, batches, story.cache, before_s
 
     step_s, events, cache, before_s = run(follow())

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache, move_times
 from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.cache.foreign_bindings import eviction_of
 from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
@@ -24,7 +24,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.moves import KubernetesMoves
 from kaiwo.clusters.kubernetes.pod_resizer import KubernetesPodResizer, KubernetesPodUses
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
-from kaiwo.clusters.kubernetes.wall_time import WallTime
+from kaiwo.clusters.kubernetes.wall_time import FollowedClock, WallTime
 from kaiwo.clusters.kubernetes.watch.cluster_watch import WRITTEN_BY_LEADER, ClusterWatch
 from kaiwo.clusters.kubernetes.watch.node_leases import NodeLeases
 from kaiwo.clusters.kubernetes.writers.binder import Binder
@@ -134,7 +134,7 @@ class KubernetesCluster(Records):
             moves=self.moves,
             uses=KubernetesPodUses(client, cache),
             resizer=KubernetesPodResizer(client, cache),
-            wall_clock=self,
+            wall_clock=FollowedClock(self._time, self._move_times),
         )
         decoder = PodDecoder(is_guarded)
         cache.claimed_ends.is_guarded = cache.foreign_bindings.is_guarded = is_guarded
@@ -181,16 +181,6 @@ class KubernetesCluster(Records):
     def now_s(self) -> int:
         """Wall time, as in the timestamps of the cluster's objects."""
         return self._time.now_s()
-
-    async def follow_system_clock(self) -> int:
-        """The cluster's objects keep their times: only those of this process move. See `protocol.WallClock`."""
-        if self._outbox is None or not (step_s := self._time.take_step()):
-            return 0
-        self.cache.move_times(step_s)
-        self._publish_now()
-        self._outbox.put_nowait((ClockMoved(step_s),))
-        self._report("clock-moved", level="warning", by_s=step_s)
-        return step_s
 
     async def start(self) -> None:
         """Watch the cluster, and wait until the cache has synced; `events` calls this too."""
@@ -327,6 +317,14 @@ class KubernetesCluster(Records):
     def _publish_events(self, events: Sequence[Event]) -> None:
         self.cache.queue_events(events)
         self.publish_soon()
+
+    def _move_times(self, by_s: int) -> None:
+        """The cluster's objects keep their times: only those of this process move."""
+        move_times(self.cache, by_s)
+        self._publish_now()
+        if self._outbox is not None:
+            self._outbox.put_nowait((ClockMoved(by_s),))
+        self._report("clock-moved", level="warning", by_s=by_s)
 
     def _silent_nodes_changed(self, names: Collection[str]) -> None:
         self.cache.queue_events(self.cache.node_cache.set_silent(names))

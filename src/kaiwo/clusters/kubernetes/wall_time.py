@@ -32,3 +32,16 @@ class WallTime:
         self._offset_s = self._wall() - self._ticks()
         step_s = self.now_s() - before_s
         return step_s if abs(step_s) >= STEP_S - 1 else 0
+
+
+class FollowedClock:
+    """See `protocol.WallClock`."""
+
+    def __init__(self, time: WallTime, moved: Callable[[int], None]) -> None:
+        self._time, self._moved = time, moved
+
+    async def follow_system_clock(self) -> int:
+        step_s = self._time.take_step()
+        if step_s:
+            self._moved(step_s)
+        return step_s
