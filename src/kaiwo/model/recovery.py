@@ -75,6 +75,14 @@ def after_return(before: NodeFailure, now_s: int) -> NodeFailure:
     return replace(before, since_s=0, is_fenced=False, out_until_s=now_s + out_s if out_s else 0)
 
 
+def failure_moved(before: NodeFailure, by_s: int) -> NodeFailure:
+    """The clock was set; 0 means that there is no such time."""
+    since_s, last_s, out_until_s = (
+        max(1, at_s + by_s) if at_s else 0 for at_s in (before.since_s, before.last_s, before.out_until_s)
+    )
+    return replace(before, since_s=since_s, last_s=last_s, out_until_s=out_until_s)
+
+
 def remember_bad(before: NodeFailure, workloads: Iterable[str]) -> NodeFailure:
     """These workloads lost pods there."""
     names = dict.fromkeys((*before.bad_for, *workloads))

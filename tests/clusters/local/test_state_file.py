@@ -447,3 +447,44 @@ def test_a_lost_run_is_no_live_one(tmp_path: Path) -> None:
         await second.close()
 
     run(test())
+
+
+def test_a_backup_has_policy_tokens_and_silences_and_brings_them_back_for_their_owner_alone(tmp_path: Path) -> None:
+    """Also a change that is in the log of alerts.db only. A repair replaces none that is there."""
+    home, copy = tmp_path / "home", tmp_path / "copy.db"
+
+    async def some_state() -> None:
+        cluster = LocalCluster(home, some_nodes(1))
+        await put_queue(cluster, Queue("lab"))
+        await cluster.close()
+
+    run(some_state())
+    (home / "policy.json").write_text('{"a": 1}')
+    (home / "tokens.json").write_text("[]")
+    with contextlib.closing(sqlite3.connect(home / "alerts.db")) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("CREATE TABLE silences (data TEXT)")
+        db.execute("INSERT INTO silences VALUES ('maintenance')")
+        db.commit()
+        back_up(home / "state.db", copy)
+        db.execute("INSERT INTO silences VALUES ('later')")
+        db.commit()
+        shutil.copy(home / "alerts.db-wal", tmp_path)
+    shutil.copy(tmp_path / "alerts.db-wal", home)  # as a kill leaves it
+    assert copy.stat().st_mode & 0o777 == 0o600
+    (home / "policy.json").write_text('{"a": 2}')
+    done = restore(home, copy)
+    assert list(done.files) == ["alerts.db", "policy.json", "tokens.json"]
+    assert ((home / "policy.json").read_text(), (home / "tokens.json").read_text()) == ('{"a": 1}', "[]")
+    assert [(home / name).stat().st_mode & 0o777 for name in done.files] == [0o600] * 3
+    with contextlib.closing(sqlite3.connect(home / "alerts.db")) as db:
+        assert db.execute("SELECT data FROM silences").fetchall() == [("maintenance",)]
+    assert [each.read_text() for each in home.glob("policy.json.before-restore-*")] == ['{"a": 2}']
+    with contextlib.closing(sqlite3.connect(home / "state.db")) as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'kept_files'").fetchall()
+    assert refused(home) == ""
+    back_up_in(home)
+    (home / "policy.json").unlink()
+    (home / "tokens.json").write_text("[1]")
+    assert list(restore(home).files) == ["policy.json"]
+    assert (home / "tokens.json").read_text() == "[1]"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kaiwo.telemetry.exporters import scrape as scraping
-from kaiwo.telemetry.exporters.scrape import ScrapeTarget, scrape, sends_in_the_clear
+from kaiwo.telemetry.exporters.scrape import NodeReading, ScrapeJob, ScrapeTarget, pause_s, scrape, sends_in_the_clear
 from tests.telemetry.exporters.test_gpu_readings import AMD
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
@@ -140,3 +140,27 @@ def test_other_answers_are_problems_with_the_address(endpoint: Make, answer: byt
     assert found.gpus == ()
     assert it.url in found.problem
     assert problem in found.problem
+
+
+def test_silent_nodes_delay_nobody(endpoint: Make) -> None:
+    """Sixty of them would take all threads for two seconds in each round."""
+    good = endpoint(lambda peer: peer.sendall(OK + f"Content-Length: {len(AMD)}\r\n\r\n{AMD}".encode()))
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as mute:
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}/metrics"
+        targets = (*(ScrapeTarget(f"silent-{number}", url) for number in range(60)), ScrapeTarget("good", good.url))
+        readings: list[NodeReading] = []
+        stop = threading.Event()
+        job = ScrapeJob(targets, every_s=0.1, timeout_s=0.5)
+        thread = threading.Thread(target=scraping.run, args=(job, readings.append, stop))
+        thread.start()
+        time.sleep(6)
+        stop.set()
+        thread.join(30)
+    assert sum(each.node == "good" for each in readings) >= 12
+    asked = [sum(each.node == target.node for each in readings) for target in targets[:-1]]
+    assert min(asked) >= 1
+
+
+def test_who_does_not_answer_is_asked_again_within_a_minute() -> None:
+    assert [pause_s(10, failures) for failures in (0, 1, 2, 3, 4, 1000)] == [10, 10, 20, 40, 60, 60]
+    assert pause_s(300, 9) == 300

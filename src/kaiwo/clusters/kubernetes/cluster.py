@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache
+from kaiwo.clusters.kubernetes.cache.cluster_cache import SCHEDULER, ClusterCache, move_times
 from kaiwo.clusters.kubernetes.cache.device_grants import grant_annotations
 from kaiwo.clusters.kubernetes.cache.foreign_bindings import eviction_of
 from kaiwo.clusters.kubernetes.cache.workload_unit import BlockedWorkload
@@ -24,6 +24,7 @@ from kaiwo.clusters.kubernetes.decode.pod_decoder import PodDecoder
 from kaiwo.clusters.kubernetes.moves import KubernetesMoves
 from kaiwo.clusters.kubernetes.pod_resizer import KubernetesPodResizer, KubernetesPodUses
 from kaiwo.clusters.kubernetes.user_actions import KubernetesNodes, KubernetesWork
+from kaiwo.clusters.kubernetes.wall_time import FollowedClock, WallTime
 from kaiwo.clusters.kubernetes.watch.cluster_watch import WRITTEN_BY_LEADER, ClusterWatch
 from kaiwo.clusters.kubernetes.watch.node_leases import NodeLeases
 from kaiwo.clusters.kubernetes.writers.binder import Binder
@@ -46,7 +47,7 @@ from kaiwo.clusters.protocol import Abilities, Cluster, PodRun, RecordChanges
 from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.cluster_write import ClusterWrite
 from kaiwo.model.errors import NotFoundError, RefusedError
-from kaiwo.model.events import Event, NominationGone, PodChanged, PodGone
+from kaiwo.model.events import ClockMoved, Event, NominationGone, PodChanged, PodGone
 from kaiwo.model.gpus.gpu import Share
 from kaiwo.model.node import CountedAmounts, Node
 from kaiwo.model.plan import EvictionCause, Plan
@@ -119,10 +120,11 @@ class KubernetesCluster(Records):
         may_write_s: Callable[[], float] = lambda: CALL_S,
         is_guarded: bool = True,
     ) -> None:
-        self.name = access.name
+        self.name, self._time = access.name, WallTime()
         client = self.client = Client(access, may_write_s=may_write_s)
         cache = self.cache = ClusterCache(scheduler)
         cache.report, cache.node_cache.now_s = report, self.now_s
+        self._report = report
         super().__init__(cache)
         self.moves = KubernetesMoves(client, f"{scheduler}-moves", self.now_s, self._publish_events, report)
         self.abilities = Abilities(
@@ -132,6 +134,7 @@ class KubernetesCluster(Records):
             moves=self.moves,
             uses=KubernetesPodUses(client, cache),
             resizer=KubernetesPodResizer(client, cache),
+            wall_clock=FollowedClock(self._time, self._move_times),
         )
         decoder = PodDecoder(is_guarded)
         cache.claimed_ends.is_guarded = cache.foreign_bindings.is_guarded = is_guarded
@@ -177,7 +180,7 @@ class KubernetesCluster(Records):
 
     def now_s(self) -> int:
         """Wall time, as in the timestamps of the cluster's objects."""
-        return int(time.time())
+        return self._time.now_s()
 
     async def start(self) -> None:
         """Watch the cluster, and wait until the cache has synced; `events` calls this too."""
@@ -314,6 +317,14 @@ class KubernetesCluster(Records):
     def _publish_events(self, events: Sequence[Event]) -> None:
         self.cache.queue_events(events)
         self.publish_soon()
+
+    def _move_times(self, by_s: int) -> None:
+        """The cluster's objects keep their times: only those of this process move."""
+        move_times(self.cache, by_s)
+        self._publish_now()
+        if self._outbox is not None:
+            self._outbox.put_nowait((ClockMoved(by_s),))
+        self._report("clock-moved", level="warning", by_s=by_s)
 
     def _silent_nodes_changed(self, names: Collection[str]) -> None:
         self.cache.queue_events(self.cache.node_cache.set_silent(names))

@@ -9,10 +9,11 @@ import datetime
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kaiwo.clusters.kept_files import keep_files, restore_files
 from kaiwo.clusters.local.stored_tables import STORED, TABLES_SQL, StoredTable, decode_rows, encode
 from kaiwo.model.errors import ClusterError, ConfigError, NotFoundError
 
@@ -31,6 +32,7 @@ class Restored(NamedTuple):
     backup: Path | None  # None: there was none
     saved_rows: int  # rows of the damaged file that could still be read
     set_aside: Path | None  # where the old file is now
+    files: Sequence[str] = ()  # other files of the home folder that came back
 
 
 def check_file(path: Path, report: Report = lambda line: None) -> str:
@@ -137,6 +139,7 @@ def back_up(source: Path, target: Path) -> None:
         ):
             db.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")
+            keep_files(source.parent, copy)
         _sync(temporary)
         temporary.replace(target)
         _sync(target.parent)
@@ -178,11 +181,12 @@ def restore(home: Path, given: Path | None = None) -> Restored:
     fresh = home / f".state.db.restored.{os.getpid()}"
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=0o600)
-    saved = 0
+    saved, files, suffix = 0, list[str](), _aside_suffix()
     with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as db:
         if backup is not None:
             with contextlib.closing(sqlite3.connect(f"file:{backup}?mode=ro", uri=True)) as source:
                 source.backup(db)
+            files = restore_files(home, db, given is not None, suffix)
         if given is None and has_log_alone:
             _write_blank_file(state)
         if given is None and not is_blank(state) and not _is_older(state, backup):
@@ -191,11 +195,11 @@ def restore(home: Path, given: Path | None = None) -> Restored:
         # The next start then also reads back runs that began or ended after the backup.
         db.execute("INSERT INTO meta VALUES ('restored', '1') ON CONFLICT DO UPDATE SET value = excluded.value")
     _sync(fresh)
-    set_aside = _set_aside(state)
+    set_aside = _set_aside(state, suffix)
     remove_mark(state)
     fresh.replace(state)
     _sync(home)
-    return Restored(backup, saved, set_aside)
+    return Restored(backup, saved, set_aside, files)
 
 
 def _write_blank_file(state: Path) -> None:
@@ -260,11 +264,14 @@ def _readable_rows(source: sqlite3.Connection, table: StoredTable) -> dict[Any, 
     return found
 
 
-def _set_aside(state: Path) -> Path | None:
+def _aside_suffix() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime(".before-restore-%Y%m%dT%H%M%S")
+
+
+def _set_aside(state: Path, suffix: str) -> Path | None:
     if not state.exists():
         return None
-    at = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
-    target = state.with_name(f"{state.name}.before-restore-{at}")
+    target = state.with_name(state.name + suffix)
     for suffix in ("-wal", "-shm", ""):
         with contextlib.suppress(FileNotFoundError):
             state.with_name(state.name + suffix).replace(target.with_name(target.name + suffix))

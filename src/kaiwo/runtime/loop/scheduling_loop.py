@@ -107,6 +107,8 @@ class SchedulingLoop:
                         await self._apply_inbox()
                 if may_decide:
                     await self._guarded_cycle()
+                elif self.ready:
+                    await self._is_clock_moving()  # a standby shows the time, too
             reader.result()
         finally:
             reader.cancel()

@@ -140,7 +140,7 @@ class PastRecorder:
                 touched[name] = None
                 if type(event) is WorkloadGone:
                     self._gone(name, event.run_s)
-            elif type(event) is ClockMoved:
+            elif type(event) is ClockMoved and self._kept is not None:  # else the cluster's objects keep their times
                 self._move_times(event.by_s)
         now_s = self._live.cluster.now_s()
         for name in touched:

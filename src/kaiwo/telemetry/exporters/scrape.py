@@ -26,7 +26,8 @@ from kaiwo.telemetry.exporters.gpu_readings import GpuReading, read_gpus
 
 MAX_BYTES = 8 << 20
 MAX_PROBLEM = 300
-THREADS = 16
+THREADS = 16  # for those that answered last, and as many for those that did not
+LONGEST_PAUSE_S = 60.0  # of a target that does not answer; it doubles from `every_s` on
 
 
 class ScrapeTarget(msgspec.Struct, frozen=True):
@@ -132,25 +133,39 @@ def _token(path: str) -> str:
 
 
 def run(job: ScrapeJob, write: Callable[[NodeReading], None], stop: threading.Event) -> None:
-    """Scrape each target now and then until stopped. A slow one delays no other."""
+    """Scrape each target now and then until stopped.
+
+    One that did not answer is asked less often, and apart from the others: none waits for many that are silent.
+    """
     busy: set[str] = set()
+    failures: dict[str, int] = {}  # in a row, by node
 
     def once(target: ScrapeTarget) -> None:
         try:
-            write(scrape(target, job.timeout_s))
+            found = scrape(target, job.timeout_s)
+            failures[target.node] = 0 if found.gpus else failures.get(target.node, 0) + 1
+            write(found)
         finally:
             busy.discard(target.node)
 
-    with ThreadPoolExecutor(min(THREADS, max(1, len(job.targets))), "scrape") as pool:
+    threads = min(THREADS, max(1, len(job.targets)))
+    with ThreadPoolExecutor(threads, "scrape") as pool, ThreadPoolExecutor(threads, "scrape-silent") as silent:
         due = {target: time.monotonic() + random.uniform(0, min(1.0, job.every_s)) for target in job.targets}
         while not stop.wait(max(0.0, min(due.values(), default=time.monotonic() + 1.0) - time.monotonic())):
             now = time.monotonic()
             for target in [target for target, at in due.items() if at <= now]:
-                due[target] = now + job.every_s
+                failed = failures.get(target.node, 0)
+                due[target] = now + pause_s(job.every_s, failed)
                 if target.node not in busy:
                     busy.add(target.node)
-                    pool.submit(once, target)
-        pool.shutdown(wait=False, cancel_futures=True)
+                    (silent if failed else pool).submit(once, target)
+        for each in (pool, silent):
+            each.shutdown(wait=False, cancel_futures=True)
+
+
+def pause_s(every_s: float, failures: int) -> float:
+    """How long until a target is asked again that did not answer so many times in a row."""
+    return every_s if failures < 2 else max(every_s, min(every_s * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S))
 
 
 def main() -> None:

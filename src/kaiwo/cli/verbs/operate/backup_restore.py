@@ -16,7 +16,8 @@ def backup(file: str | None) -> None:
     """Copy Kaiwo's state to a file, also while it runs.
 
     Without FILE, the copy goes to KAIWO_HOME/backups. A running Kaiwo makes such a copy every ten minutes and keeps the
-    last three. The copy has the queues, the workloads and their records, but no logs, and not the key of secret values.
+    last three. The copy has the queues, the workloads and their records, the policy, the tokens of people (hashed),
+    alerts and silences; but no logs, no history (series.db, past.db, journal, audit), and not the key of secret values.
 
     \b
     Examples:
@@ -44,7 +45,8 @@ def restore(file: str | None, reason: str) -> None:
     """Repair or replace Kaiwo's state. Stop Kaiwo first; running workloads continue.
 
     Without FILE, the latest backup is taken, and everything that can still be read from the present state replaces its
-    older rows. With FILE, the state is that of the file alone. The present state is kept beside the new one. The next
+    older rows; the policy, the tokens and the alerts come back where their files are missing. With FILE, all is that of
+    the file alone, so tokens that were removed since are valid again. What is replaced is kept beside it. The next
     `kaiwo up` then reads back runs that began or ended after the backup from their folders.
 
     \b
@@ -66,6 +68,8 @@ def restore(file: str | None, reason: str) -> None:
         sources.append(f"{count(done.saved_rows, 'row')} of the state before")
     found = " and ".join(sources) or "nothing: there is no backup, and no row could be read"
     click.echo(f"{home.state} was restored from {found}")
+    if done.files:
+        click.echo(f"from the backup came back: {', '.join(done.files)}")
     if done.set_aside is not None:
         click.echo(f"the state before is in {done.set_aside}")
     click.echo("start Kaiwo again: kaiwo up")

@@ -124,7 +124,7 @@ class ClusterCache:
         self.foreign_bindings = ForeignBindings(self.in_flight)
         self.start_backoff = StartBackoff(self.gang_index)
         self.gang_backoff = GangBackoff()
-        self._releases = ReleaseTimes()
+        self.releases = ReleaseTimes()
         self.nominations = NominationAnnotations()
         self.lost_places = LostPlaces(self.gang_index, lambda: self.grants.signatures)
         self.planned_starts = PlannedStartAnnotations()
@@ -419,7 +419,7 @@ class ClusterCache:
         self.lost_places.delete_workload(name)
         self.planned_starts.delete_workload(name)
         self.start_backoff.clear(name)
-        self._releases.clear(name)
+        self.releases.clear(name)
         self.checkpoints.delete_workload(name)
         self.progress.delete_workload(name)
         self.names.delete(unit)
@@ -434,7 +434,7 @@ class ClusterCache:
         placed = [self.placed.of(name, slot, pod) for slot, pod in by_slot.items() if self.slots.is_fixed(pod)]
         if found.workload is not None and any(pod.grace_s > LONG_GRACE_S for pod in live):
             placed = [_charged_while_it_leaves(each, by_slot[each.name], found.workload.queue) for each in placed]
-        workload = self._releases.apply_to(name, self.start_backoff.apply_to(found.workload), now_s)
+        workload = self.releases.apply_to(name, self.start_backoff.apply_to(found.workload), now_s)
         if workload is not None:
             workload = self.gang_backoff.apply_to(workload, gang, placed)
         if workload is not None and placed:
@@ -483,3 +483,11 @@ def _charged_while_it_leaves(placed: Pod, pod: CachedPod, queue: str) -> Pod:
     """Nobody keeps GPUs free of charge with a grace period of years, in which his program goes on."""
     is_slow = placed.phase is Phase.RELEASING and pod.grace_s > LONG_GRACE_S
     return replace(placed, charged_to=queue) if is_slow else placed
+
+
+def move_times(cache: ClusterCache, by_s: int) -> None:
+    """The clock was set: what was measured from it stays as long ago. Times of the cluster's objects stay."""
+    for part in (cache.lost_places, cache.start_backoff, cache.gang_backoff, cache.releases, cache.claimed_ends):
+        part.move_times(by_s)
+    cache.queue_events([*cache.node_cache.move_times(by_s), *cache.published.move_times(by_s)])
+    cache.gang_index.touch_all()

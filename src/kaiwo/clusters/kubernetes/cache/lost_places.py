@@ -65,6 +65,13 @@ class LostPlaces:
         was_s, self._now_s = self._now_s, now_s or self._now_s
         return sorted(self._by_workload) if self._now_s < was_s else []
 
+    def move_times(self, by_s: int) -> None:
+        """The clock was set: places are kept for as long as before."""
+        for known in self._by_workload.values():
+            for uid, lost in known.items():
+                known[uid] = replace(lost, since_s=max(1, lost.since_s + by_s)) if lost.since_s else lost
+        self._now_s = max(0, self._now_s + by_s)
+
     def lose(self, name: str, pod: CachedPod, place: Pod) -> None:
         """A pod of a gang failed, is being deleted, or is gone."""
         lost = LostPlace(pod.uid, member_of(pod), pod.spec.request, place)

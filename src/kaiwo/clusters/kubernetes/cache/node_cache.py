@@ -17,7 +17,7 @@ from kaiwo.manifests.kinds.annotations import OUR_PREFIX
 from kaiwo.model.errors import NotFoundError
 from kaiwo.model.events import NodeChanged, NodeGone
 from kaiwo.model.node import Node, NodeFailure
-from kaiwo.model.recovery import after_failure, after_return, remember_bad
+from kaiwo.model.recovery import after_failure, after_return, failure_moved, remember_bad
 
 FAILURE_ANNOTATION = OUR_PREFIX + "failures"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"  # whoever sets this taint vouches that nothing runs there
@@ -85,6 +85,12 @@ class NodeCache:
         changed = sorted(self.silent ^ frozenset(names))
         self.silent = frozenset(names)
         return [event for name in changed if name in self.without_overlay and (event := self._publish(name))]
+
+    def move_times(self, by_s: int) -> list[NodeChanged]:
+        """The clock was set: nodes have failed, and stay out, for as long as before."""
+        for memory in self._memory.values():
+            memory.now = failure_moved(memory.now, by_s)
+        return [event for name in sorted(self.without_overlay) if (event := self._publish(name))]
 
     def remember_bad(self, name: str, workload: str) -> list[NodeChanged]:
         """A workload lost pods on a node, and does not come back to it."""

@@ -139,6 +139,13 @@ class PublishedState:
             self._put(workload, slot, replace(pod, phase=Phase.RELEASING))
             self._record_change(workload)
 
+    def move_times(self, by_s: int) -> list[Event]:
+        """The clock was set: gangs are incomplete for as long as before."""
+        broken = [workload for workload in self.workloads.values() if workload.broken_since_s]
+        moved = [replace(workload, broken_since_s=max(1, workload.broken_since_s + by_s)) for workload in broken]
+        self.workloads |= {workload.name: workload for workload in moved}
+        return [WorkloadChanged(workload) for workload in moved]
+
     def whole_state(self) -> Iterable[Event]:
         """Everything, sorted by name."""
         yield from (WorkloadChanged(workload) for _, workload in sorted(self.workloads.items()))

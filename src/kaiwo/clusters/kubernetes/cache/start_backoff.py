@@ -54,6 +54,11 @@ class StartBackoff:
         if self.refusals.pop(workload, None) is not None:
             self._gang_index.touch_workload(workload)
 
+    def move_times(self, by_s: int) -> None:
+        """The clock was set."""
+        moved = {name: found._replace(until_s=max(1, found.until_s + by_s)) for name, found in self.refusals.items()}
+        self.refusals.update(moved)
+
     def apply_to(self, workload: Workload | None) -> Workload | None:
         """The workload with the time before which it is not tried, and without the nodes that it avoids."""
         refusal = self.refusals.get(workload.name) if workload else None
@@ -87,6 +92,10 @@ class ReleaseTimes:
         since_s = self._released_s.get(name, 0)
         return workload if since_s <= workload.not_before_s else replace(workload, not_before_s=since_s)
 
+    def move_times(self, by_s: int) -> None:
+        """The clock was set."""
+        self._released_s = {name: max(1, at_s + by_s) for name, at_s in self._released_s.items()}
+
     def clear(self, name: str) -> None:
         self._blocked.discard(name)
         self._released_s.pop(name, None)
@@ -112,6 +121,12 @@ class GangBackoff:
         times = known[name].times if name in known else 0
         known[name] = GangStops(times + 1, now_s + min(FIRST_S << min(times, 10), LONGEST_S))
         self._by_name = known
+
+    def move_times(self, by_s: int) -> None:
+        """The clock was set."""
+        self._by_name = {
+            name: found._replace(until_s=max(1, found.until_s + by_s)) for name, found in self._by_name.items()
+        }
 
     def apply_to(self, workload: Workload, gang: Gang | None, holding: Sequence[Pod]) -> Workload:
         """The workload with the time before which it is not tried. A complete gang starts with a clean record."""

@@ -74,6 +74,11 @@ class ClaimedEnds:
                 settled.append(self._claims.pop(uid).pod)
         return settled
 
+    def move_times(self, by_s: int) -> None:
+        """The clock was set: an end is believed after as many seconds as before."""
+        for uid, claim in self._claims.items():
+            self._claims[uid] = claim._replace(due_s=max(1, claim.due_s + by_s)) if claim.due_s else claim
+
     @property
     def next_due_s(self) -> int:
         """When the next end will be believed; 0: none waits for that."""
