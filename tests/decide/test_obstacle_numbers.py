@@ -48,7 +48,7 @@ def test_cpu_and_memory_are_told_apart() -> None:
     world = World(nodes=0).node("n", gpus=0, cpu_milli=4_000, memory_mib=8_192)
     world.submit("cpu", cpu_milli=6_000).submit("memory", request=Request(memory_mib=9_000)).settle()
     assert sentence(first(world, "cpu")) == "it asks for 6 CPUs on one node, but the largest node has 4 CPUs"
-    assert "9000 MiB of memory" in sentence(first(world, "memory"))
+    assert "8.8 GiB of memory" in sentence(first(world, "memory"))
 
 
 def test_the_position_counts_everybody_of_the_queue_who_is_tried_before() -> None:

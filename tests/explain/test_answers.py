@@ -268,11 +268,20 @@ def test_who_has_space_kept_waits_for_those_who_leave_it() -> None:
 def test_what_lies_on_different_nodes_is_not_on_one() -> None:
     world = World(nodes=0).node("a", gpus=6, cpu_milli=2_000).node("b", gpus=2, cpu_milli=64_000)
     world.submit("new", gpus_each=4, cpu_milli=8_000).settle()
-    apart = "no single node has everything it needs free at once: it needs"
-    assert said(world, "new") == [
-        f"{apart} 4 GPUs, and the closest is b, which has 2 GPUs free",
-        f"{apart} 8 CPUs, and the closest is a, which has 2 CPUs free",
+    apart = "no single node has everything it needs, even when empty: it needs"
+    told = [(each.sentence, each.remedy) for each in ask(world, "new").obstacles]
+    assert told == [
+        (f"{apart} 4 GPUs, and the closest is b, which has 2 GPUs", "ask for 2 GPUs or fewer; waiting does not help"),
+        (f"{apart} 8 CPUs, and the closest is a, which has 2 CPUs", "ask for 2 CPUs or less; waiting does not help"),
     ]
+
+
+def test_what_is_free_on_different_nodes_only_now_is_worth_waiting_for() -> None:
+    world = World(nodes=0).node("a", gpus=6, cpu_milli=64_000).node("b", gpus=2, cpu_milli=64_000)
+    world.submit("old", gpus_each=3, cpu_milli=60_000).settle()
+    world.submit("new", gpus_each=4, cpu_milli=8_000).settle()
+    assert [each.obstacle.reason for each in ask(world, "new").obstacles] == [Reason.NOT_ENOUGH_FREE_GPUS]
+    assert ask(world, "new").obstacles[0].remedy == "ask for 3 GPUs or fewer, or wait for running work to end"
 
 
 def test_a_large_node_that_is_cordoned_is_worth_waiting_for() -> None:

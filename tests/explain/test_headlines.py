@@ -192,3 +192,21 @@ def test_storage_is_told_in_gibibytes_and_not_in_bytes() -> None:
     (storage,) = why(world.state, NEW, world.policy, world.now_s).obstacles
     assert storage.sentence == ("it asks for 5 GiB of ephemeral-storage on one node, but the largest node has 4 GiB")
     assert storage.remedy == "ask for 4 GiB or less; waiting does not help"
+
+
+def test_work_without_gpus_is_told_what_the_nodes_of_its_reservation_lack() -> None:
+    world = World(nodes=0).node("a", gpus=8, cpu_milli=64_000, memory_mib=16_384)
+    world.node("b", gpus=2, cpu_milli=64_000, memory_mib=65_536)
+    world.tell(ReservationChanged(Reservation("night", gpus=8))).settle()
+    world.submit("new", request=Request(cpu_milli=1_000, memory_mib=32_768), reservation="night").settle()
+    (only,) = why(world.state, NEW, world.policy, world.now_s).obstacles
+    bound = "the largest node of reservation 'night' has 16 GiB"
+    assert only.sentence == f"it asks for 32 GiB of memory on one node, but {bound}"
+    assert only.remedy == "ask for 16 GiB or less; waiting does not help"
+
+
+def test_work_without_gpus_has_no_nodes_in_a_reservation_without_gpus() -> None:
+    world = World(nodes=1).tell(ReservationChanged(Reservation("night", gpus=8, gpu_models=("H100",))))
+    world.submit("new", request=Request(cpu_milli=1_000), reservation="night").settle()
+    headline = why(world.state, NEW, world.policy, world.now_s).obstacles[0]
+    assert headline.sentence == "it names reservation 'night', which has no GPUs, so no nodes either"

@@ -28,6 +28,15 @@ def test_no_advice_names_a_command_that_is_refused(kind: ChangeKind) -> None:
     assert not any(word in f"{found.sentence} {found.command.replace(REPLACE, '')}" for word in REFUSED)
 
 
+def test_what_to_stop_is_told_with_the_line_that_stops_it() -> None:
+    stop = Proposal(ChangeKind.STOP, "admin", "stop old, which is running now", "kaiwo cancel old", "default/old")
+    line = "kubectl -n default delete job.batch old"
+    found = propose_in_kubernetes(stop, line)
+    assert (found.sentence, found.command) == (stop.sentence, line)
+    unknown = propose_in_kubernetes(stop)
+    assert (unknown.command, "with kubectl" in unknown.sentence) == ("", True)
+
+
 @pytest.mark.parametrize("reason", Reason)
 def test_no_remedy_names_a_command_that_is_refused(reason: Reason) -> None:
     held_here = (Reason.HELD, Reason.DEPENDENCY, Reason.DEPENDENCY_FAILED)  # nobody can ask for these with kubectl

@@ -1,6 +1,7 @@
 """The numbers and words that people read: exact, of the right thing, and never that waiting helps where it cannot."""
 
 import itertools
+from decimal import Decimal
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaiwo.explain import amount, remedy, sentence, why
+from kaiwo.model.amounts import compared_memory
 from kaiwo.model.events import ReservationChanged
 from kaiwo.model.obstacle import (
     ClosestNode,
@@ -85,7 +87,22 @@ def test_what_differs_reads_differently(one: int, other: int, unit: str) -> None
 def test_a_device_that_is_one_mib_too_small_looks_too_small() -> None:
     ((what, way_out),) = told(World().submit("m1", memory_mib=196_609), "m1")
     assert what == "it asks for 196609 MiB of one GPU, but the largest GPU has 196608 MiB"
+    assert way_out == "ask for 196608 MiB or less; waiting does not help"
+
+
+def test_sizes_are_told_in_gib_in_the_sentence_and_in_the_remedy() -> None:
+    ((what, way_out),) = told(World().submit("m1", memory_mib=250_000), "m1")
+    assert what == "it asks for 244.1 GiB of one GPU, but the largest GPU has 192 GiB"
     assert way_out == "ask for 192 GiB or less; waiting does not help"
+
+
+@given(st.integers(0, 1 << 30), st.integers(0, 1 << 30))
+def test_who_asks_for_what_there_is_gets_it(need: int, have: int) -> None:
+    words = compared_memory(need, have)
+    number, unit = words[1].split()
+    assert Decimal(number) * {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}[unit] <= have
+    assert words[0].split()[1] == unit
+    assert (words[0] == words[1]) == (need == have)
 
 
 # Sizes that no node has
@@ -159,7 +176,7 @@ def test_what_a_reservation_is_too_small_for_names_the_reservation() -> None:
         "ask for 4 GPUs or fewer; waiting does not help",
     )
     found = told(world.submit("r3", memory_mib=200_000, reservation="pool"), "r3")
-    assert found[0][0] == "it asks for 200000 MiB of one GPU, but the largest GPU of reservation 'pool' has 196608 MiB"
+    assert found[0][0] == "it asks for 195.3 GiB of one GPU, but the largest GPU of reservation 'pool' has 192 GiB"
     world.submit("r4", gpus_each=3, reservation="pool").settle()
     found = told(world.submit("r5", gpus_each=2, reservation="pool"), "r5")
     assert found[0][0] == "it needs 2 GPUs free on one node, but no node has more than 1 GPU of reservation 'pool' free"

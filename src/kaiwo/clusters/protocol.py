@@ -65,6 +65,9 @@ class WorkControl(Protocol):
     def changeable_fields(self, record: WorkloadRecord) -> Sequence[str]:
         """The fields that `set_many` may change of this workload now, as people write them."""
 
+    def kubectl_stop(self, name: str) -> str:
+        """The kubectl command that stops it; empty where `kaiwo cancel` does, or if it is gone."""
+
     async def put(
         self,
         queues: Sequence[Queue],

@@ -43,11 +43,14 @@ def propose(state: ClusterState, name: str, change: PossibleChange, remark: str 
     return Proposal(change.kind, change.by, f"{text} ({remark})" if remark else text, command, change.subject)
 
 
-def propose_in_kubernetes(proposal: Proposal) -> Proposal:
+def propose_in_kubernetes(proposal: Proposal, kubectl_stop: str = "") -> Proposal:
     """The same for a cluster whose work is managed with kubectl.
 
-    `kaiwo submit` is refused there, and `kaiwo set` changes only what annotations say.
+    `kaiwo submit` is refused there, and `kaiwo set` changes only what annotations say. `kubectl_stop`: the command that
+    stops the workload which it proposes to stop; empty: unknown.
     """
+    if proposal.kind == ChangeKind.STOP and kubectl_stop:
+        return replace(proposal, command=kubectl_stop)
     if any(f" {field}=" in proposal.command for field in _IN_ANNOTATIONS):
         return proposal
     queue = proposal.subject.queue if isinstance(proposal.subject, QueueBoundRef) else ""

@@ -186,6 +186,8 @@ def _unusable(o: Obstacle) -> str:
             return f"{named} is for {owner.words}"
         case ReservationUnusable(ReservationProblem.NOT_STARTED, _, start_s, end_s):
             return f"{named} is active {times_words(start_s, end_s)}"
+        case ReservationUnusable(ReservationProblem.EMPTY):
+            return f"{named} has no GPUs, so no nodes either"
         case ReservationUnusable():
             return f"{named} is over or never existed"
     return f"{named} it cannot use"

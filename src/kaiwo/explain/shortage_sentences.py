@@ -1,7 +1,7 @@
 """Sentences about resources that are short: on one node, on one device, or for a whole gang."""
 
 from kaiwo.explain.possible_changes import MIN_FRACTION_MILLI
-from kaiwo.model.amounts import amount, unit_of_extended
+from kaiwo.model.amounts import amount, compared_memory, unit_of_extended
 from kaiwo.model.gpus.gpu import rule_words
 from kaiwo.model.obstacle import (
     ClosestNode,
@@ -17,21 +17,32 @@ from kaiwo.model.obstacle import (
     SharedByOthers,
     SizeBound,
 )
+from kaiwo.model.request import MAX_MIB
 
 WAIT = "wait for running work to end"
+_OF_RESERVATION = (
+    Reason.NOT_ENOUGH_GPUS, Reason.NOT_ENOUGH_FREE_GPUS, Reason.NOT_ENOUGH_CPU, Reason.NOT_ENOUGH_MEMORY,
+    Reason.NOT_ENOUGH_PODS,
+)  # fmt: skip
 _COUNTED = ("gpus", "devices", "pods", "nodes")
 
 
 def too_large(o: Obstacle, of: str = "") -> str:
     """No node is that large, or a reservation has too little on any one node."""
-    if o.subject and not of:
-        most = f"reservation '{o.subject}' has at most {have_words(o)} on one node"
+    if isinstance(o.facts, SizeBound) and o.facts.node:
+        return _closest_when_empty(o, of)
+    if (pool := _reservation(o)) and o.unit == "gpus":
+        most = f"reservation '{pool}' has at most {have_words(o)} on one node"
+    elif pool:
+        most = f"the largest node of reservation '{pool}' has {have_words(o)}"
     else:
         most = f"the largest node{_may_use(o)} has {have_words(o)}"
     return f"it asks for {need_words(o)}{of} on one node, but {most}"
 
 
 def device_too_small(o: Obstacle) -> str:
+    if isinstance(o.facts, SizeBound) and o.facts.node:
+        return _closest_when_empty(o, " of one GPU")
     largest = f"the largest GPU of reservation '{o.subject}'" if o.subject else f"the largest GPU{_may_use(o)}"
     return f"it asks for {need_words(o)} of one GPU, but {largest} has {have_words(o)}"
 
@@ -43,8 +54,13 @@ def not_free(o: Obstacle, of: str = "") -> str:
     if isinstance(o.facts, ClosestNode):
         closest = f"the closest is {o.facts.node}, which has {have_words(o)} free"
         return f"no single node has everything it needs free at once: it needs {need_words(o)}{of}, and {closest}"
-    pool = f" of reservation '{o.subject}'" if o.reason is Reason.NOT_ENOUGH_FREE_GPUS and o.subject else ""
-    return f"it needs {need_words(o)}{of} free on one node, but {_most_free('node', o, pool)}"
+    if not (pool := _reservation(o)):
+        most = _most_free("node", o)
+    elif o.unit == "gpus":
+        most = _most_free("node", o, f" of reservation '{pool}'")
+    else:
+        most = _most_free(f"node of reservation '{pool}'", o)
+    return f"it needs {need_words(o)}{of} free on one node, but {most}"
 
 
 def not_free_on_device(o: Obstacle, of: str = "") -> str:
@@ -90,6 +106,9 @@ def share_with_more_in_kubernetes(o: Obstacle) -> str:
 
 
 def no_pod_slots(o: Obstacle) -> str:
+    if isinstance(o.facts, SizeBound) and o.facts.node:
+        closest = f"the closest is {o.facts.node}, which accepts no pods"
+        return f"no single node has everything it needs, even when empty: {closest}"
     if isinstance(o.facts, SizeBound):
         return f"no node{_may_use(o)} accepts any pods"
     if isinstance(o.facts, ClosestNode):
@@ -156,7 +175,7 @@ def smaller_gang(o: Obstacle) -> str:
 
 def or_less(o: Obstacle) -> str:
     """`4 GPUs or fewer`, `16 GiB or less`."""
-    return f"{amount(o.have, _unit(o))} or {'fewer' if o.unit in _COUNTED else 'less'}"
+    return f"{have_words(o)} or {'fewer' if o.unit in _COUNTED else 'less'}"
 
 
 _WHEN_EMPTY = {
@@ -171,6 +190,17 @@ _MORE_ROOM = {
 }
 
 
+def _closest_when_empty(o: Obstacle, of: str) -> str:
+    node = o.facts.node if isinstance(o.facts, SizeBound) else ""
+    closest = f"the closest is {node}, which has {have_words(o)}"
+    return f"no single node has everything it needs, even when empty: it needs {need_words(o)}{of}, and {closest}"
+
+
+def _reservation(o: Obstacle) -> str:
+    """The reservation that it names; the subject of other reasons is something else."""
+    return o.subject if o.reason in _OF_RESERVATION else ""
+
+
 def _most_free(what: str, o: Obstacle, of: str = "") -> str:
     return f"no {what} has more than {have_words(o)}{of} free" if o.have > 0 else f"no {what} has any{of} free"
 
@@ -180,10 +210,15 @@ def _may_use(o: Obstacle) -> str:
 
 
 def need_words(o: Obstacle) -> str:
+    """What it asks for; here and below, memory in the same unit in every sentence and remedy of an obstacle."""
+    if o.unit == "mib" and o.need < MAX_MIB:
+        return compared_memory(o.need, o.have)[0]
     return amount(o.need, _unit(o), o.have)
 
 
 def have_words(o: Obstacle) -> str:
+    if o.unit == "mib" and o.need < MAX_MIB:
+        return compared_memory(o.need, o.have)[1]
     return amount(o.have, _unit(o), o.need)
 
 

@@ -66,6 +66,20 @@ def memory(mib: int, *others: int) -> str:
     return f"{mib} MiB"
 
 
+def compared_memory(need: int, have: int) -> tuple[str, str]:
+    """`244.1 GiB` and `192 GiB`: what is needed and what there is, in one unit with at most one decimal place.
+
+    What there is, is rounded down, so that asking for it fits. Exact where both would read the same, or one as 0.
+    """
+    for size, name in ((TIB_MIB, "TiB"), (GIB_MIB, "GiB")):
+        tenths = ((need * 10 + size // 2) // size, have * 10 // size)
+        is_told_apart = (tenths[0] > tenths[1]) == (need > have) and all(tenths) == all((need, have))
+        if max(need, have) >= size and is_told_apart and need != have:
+            first, second = (f"{each // 10}.{each % 10}".removesuffix(".0") for each in tenths)
+            return f"{first} {name}", f"{second} {name}"
+    return memory(need, have), memory(have, need)
+
+
 def bytes_(value: int, *others: int) -> str:
     """`5 GiB`, `20 GB`: the largest unit that needs at most one decimal place, for all of them."""
     every = (value, *others)

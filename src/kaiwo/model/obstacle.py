@@ -97,6 +97,7 @@ class ReservationProblem(enum.StrEnum):
     """Why the reservation that a workload names cannot be used."""
 
     ABSENT = "absent"  # it is over, or never existed
+    EMPTY = "empty"  # it has no GPUs, so work without GPUs has no nodes there
     OTHER_OWNER = "other-owner"
     NOT_STARTED = "not-started"
 
@@ -180,9 +181,13 @@ class ClosestNode(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag
 
 
 class SizeBound(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, tag="size"):
-    """No node that it may use is large enough, even when empty."""
+    """No node that it may use is large enough, even when empty.
+
+    `node`: each resource is enough on some node, but never all on one, and this node comes closest.
+    """
 
     larger: LargerNodes = LargerNodes.NONE
+    node: str = ""
 
     @property
     def is_of_all_nodes(self) -> bool:

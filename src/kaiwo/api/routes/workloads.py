@@ -143,7 +143,8 @@ async def why(call: EndpointCall) -> WhyView:
     expected = await _expected_start(call, name, found)
     kind, change = live.cluster.kind, found.change
     if change is not None and kind == KUBERNETES:
-        change = explain.propose_in_kubernetes(change)
+        named = change.subject if isinstance(change.subject, str) else ""
+        change = explain.propose_in_kubernetes(change, live.cluster.abilities.work.kubectl_stop(named))
     return WhyView(
         workload=name,
         state=record.state,

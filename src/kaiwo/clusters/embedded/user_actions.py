@@ -74,6 +74,9 @@ class EmbeddedWork:
             return WHILE_RUNNING
         return CHANGEABLE if record.state in (WorkloadState.WAITING, WorkloadState.HELD) else ()
 
+    def kubectl_stop(self, name: str) -> str:
+        return ""
+
     async def submit(self, items: Sequence[Item], who: str = "") -> None:
         await self.put((), items, who)
 

@@ -35,9 +35,12 @@ class WorkloadObjects(NamedTuple):
 
     @property
     def cancel(self) -> str:
-        if self.owner is None:
-            return f"cancel it with: {self._kubectl} delete pod {self._pod_names()}"
-        return f"cancel it with: {self._kubectl} delete {self._owner_name()}"
+        return f"cancel it with: {self.stop}"
+
+    @property
+    def stop(self) -> str:
+        named = f"pod {self._pod_names()}" if self.owner is None else self._owner_name()
+        return f"{self._kubectl} delete {named}"
 
     @property
     def requeue(self) -> str:

@@ -75,6 +75,12 @@ class KubernetesWork:
         is_share = len(record.workload.roles) == 1 and record.workload.roles[0].request.fraction_milli
         return ("priority", "queue", "hold", *(("gpuFraction",) if is_share else ()), *SETTINGS)
 
+    def kubectl_stop(self, name: str) -> str:
+        try:
+            return self._find(name).objects.stop
+        except NotFoundError:
+            return ""
+
     async def put(
         self,
         queues: Sequence[Queue],
@@ -95,7 +101,7 @@ class KubernetesWork:
         reservations: Sequence[str] = (),
         only_of: str | None = None,
     ) -> tuple[str, ...]:
-        lines = [self._find(name).objects.cancel.partition(": ")[2] for name in workloads]
+        lines = [self._find(name).objects.stop for name in workloads]
         lines += [f"kubectl delete {kind} {name}" for kind, names in
                   (("kaiworeservation", reservations), ("kaiwoqueue", queues)) for name in names]  # fmt: skip
         raise _refusal(f"delete it with: {'; '.join(lines) or 'kubectl delete -f FILE'}")

@@ -107,6 +107,8 @@ def _named(reserved: ReservedDevices | None, want: Request) -> Obstacle | None:
     elif not reserved.is_active(claim):
         times = reserved_by(claim.reservation, reserved.now_s)
         facts = ReservationUnusable(ReservationProblem.NOT_STARTED, ReservationOwner(), times.start_s, times.end_s)
+    elif not want.gpus and not len(claim.rows):
+        facts = ReservationUnusable(ReservationProblem.EMPTY)
     else:
         return None
     return Obstacle(Reason.RESERVATION, want.gpus, 0, "gpus", want.reservation, facts)

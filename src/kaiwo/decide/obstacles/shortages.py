@@ -47,13 +47,21 @@ class _Resource(NamedTuple):
 
 
 def short_of(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[Obstacle]:
-    """Resources that are short on every usable node; if none is, what the closest nodes lack."""
+    """Resources that are short on every usable node; if none is, what the closest nodes lack.
+
+    What even empty nodes lack comes first. Work without GPUs that names a reservation may use only its nodes.
+    """
+    named = _in_named_reservation(view, want)
+    if not len(rows := rows[named[rows]]):
+        return []
     resources = _resources(view, want, rows, offer)
     short = [each.obstacle for each in resources if each.most < _least(want, each.obstacle)]
-    everywhere = [_as_sizes(view, rows, obstacle) for obstacle in short]
-    if everywhere:
+    everywhere = [_as_sizes(view, rows, obstacle, named) for obstacle in short]
+    if any(isinstance(each.facts, SizeBound) or each.reason in _IN_OTHER_UNITS for each in everywhere):
         return everywhere
-    return _small_with_its_gpus(view, want, rows, resources, offer) or _short_beside_the_rest(
+    never = _small_when_empty(view, want, rows, resources, offer)
+    reasons = [each.reason for each in never]
+    return [*never, *(each for each in everywhere if each.reason not in reasons)] or _short_beside_the_rest(
         view, want, rows, resources, offer
     )
 
@@ -62,7 +70,8 @@ def too_large(view: View, want: Request, offer: NodeAvailability) -> list[Obstac
     """Resources other than GPUs of which even an empty node has too little: no change of GPUs helps."""
     rows = view.all_rows
     resources = _resources(view, replace(want, gpus=0), rows, offer)
-    sizes = [_as_sizes(view, rows, each.obstacle) for each in resources]
+    named = _in_named_reservation(view, want)
+    sizes = [_as_sizes(view, rows[named], each.obstacle, named) for each in resources] if named.any() else []
     return [each for each in sizes if _is_size_of_all(each)]
 
 
@@ -86,7 +95,8 @@ def _is_size_of_all(obstacle: Obstacle) -> bool:
 
 def fits_when_empty(view: View, want: Request, offer: NodeAvailability) -> BoolArray:
     """Nodes that would fit one pod if nothing ran on them."""
-    return large_enough(view, want) & (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
+    has_gpus: BoolArray = (offer.devices >= want.gpus) & (offer.largest_mib >= want.gpu_mib)
+    return large_enough(view, want) & has_gpus & _in_named_reservation(view, want)
 
 
 def large_enough(view: View, want: Request) -> BoolArray:
@@ -98,6 +108,15 @@ def large_enough(view: View, want: Request) -> BoolArray:
     return fits
 
 
+def _in_named_reservation(view: View, want: Request) -> BoolArray:
+    """Nodes with GPUs of the reservation that work without GPUs names; all for other work."""
+    rows = np.arange(len(view.nodes.names))
+    if want.gpus or not want.reservation:
+        return np.ones(len(rows), np.bool_)
+    with_gpus: BoolArray = np.any(devices_of_reservation(view, want, rows), axis=1)
+    return with_gpus
+
+
 def largest_device_mib(view: View, want: Request) -> int:
     """The largest device that would serve a request, free or not; 0 when there is none."""
     rows = np.arange(len(view.nodes.names))
@@ -107,13 +126,14 @@ def largest_device_mib(view: View, want: Request) -> int:
 def _resources(view: View, want: Request, rows: Rows, offer: NodeAvailability) -> list[_Resource]:
     free, most = view.of(rows).free, most_free(view, rows)
     found = [_gpus(view, want, rows, offer)] if want.gpus else []
+    pool = "" if want.gpus else want.reservation
     for reason, unit, need, column, have in (
         (Reason.NOT_ENOUGH_CPU, "milli-cpu", want.cpu_milli, CPU, most.cpu_milli),
         (Reason.NOT_ENOUGH_MEMORY, "mib", want.memory_mib, MEMORY, most.memory_mib),
         (Reason.NOT_ENOUGH_PODS, "pods", 1, PODS, most.pods),
     ):
         if need:
-            found.append(_Resource(free[:, column], have, Obstacle(reason, need, max(0, have), unit)))
+            found.append(_Resource(free[:, column], have, Obstacle(reason, need, max(0, have), unit, pool)))
     for name, need in want.extended:
         has = extended_free(view, name, rows)
         offered, have = None if name in view.nodes.extended_names else NotOffered(), int(has.max())
@@ -122,12 +142,15 @@ def _resources(view: View, want: Request, rows: Rows, offer: NodeAvailability) -
     return found
 
 
-def _as_sizes(view: View, rows: Rows, obstacle: Obstacle) -> Obstacle:
-    """The obstacle with sizes instead of free amounts, where even an empty node is too small: waiting does not help."""
+def _as_sizes(view: View, rows: Rows, obstacle: Obstacle, of: BoolArray) -> Obstacle:
+    """The obstacle with sizes instead of free amounts, where even an empty node is too small: waiting does not help.
+
+    `of`: the nodes that filters might exclude.
+    """
     size = _sizes(view, obstacle)
     if size is None or (largest := int(size[rows].max())) >= obstacle.need:
         return obstacle
-    return replace(obstacle, have=largest, facts=_size_bound(largest, int(size.max()), obstacle.need))
+    return replace(obstacle, have=largest, facts=_size_bound(largest, int(size[of].max()), obstacle.need))
 
 
 def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
@@ -145,24 +168,51 @@ def _sizes(view: View, obstacle: Obstacle) -> IntArray | None:
     return None
 
 
-def _small_with_its_gpus(
+def _small_when_empty(
     view: View, want: Request, rows: Rows, resources: list[_Resource], offer: NodeAvailability
 ) -> list[Obstacle]:
-    """What nodes with such GPUs have too little of even when empty, where other nodes have none of these GPUs."""
+    """What the closest nodes have too little of even when empty, where each resource is enough on some other node."""
     fits = fits_when_empty(view, want, offer)
-    has_enough = (offer.devices[rows] >= want.gpus) & (offer.largest_mib[rows] >= want.gpu_mib)
-    if not want.gpus or fits[rows].any() or offer.devices[rows][~has_enough].any():
-        return []
-    with_gpus = rows[has_enough]
-    facts = SizeBound(LargerNodes.LARGE_ENOUGH if fits.any() else LargerNodes.ALSO_TOO_SMALL)
+    if want.is_partition or fits[rows].any():
+        return []  # GPUs may change their mode
+    has_gpus = (offer.devices[rows] >= want.gpus) & (offer.largest_mib[rows] >= want.gpu_mib)
+    is_part_way = bool(offer.devices[rows][~has_gpus].any())  # else nodes without such GPUs are not close to it
+    near = rows if is_part_way or not has_gpus.any() else rows[has_gpus]
+    empty = [_when_empty(view, want, each.obstacle, offer) for each in resources]
+    lacks = np.array([size[near] < obstacle.need for size, obstacle in empty])
+    larger = LargerNodes.LARGE_ENOUGH if _fits_elsewhere(view, want, offer) else LargerNodes.ALSO_TOO_SMALL
+    if lacks.all(axis=1).any():
+        return [
+            replace(obstacle, have=int(size[near].max()), facts=SizeBound(larger))
+            for (size, obstacle), lacking in zip(empty, lacks, strict=True)
+            if lacking.all()
+        ]
     found = []
-    for resource in resources:
-        sizes = _sizes(view, resource.obstacle)
-        if sizes is None or not len(with_gpus):
-            continue
-        if (largest := int(sizes[with_gpus].max())) < resource.obstacle.need:
-            found.append(replace(resource.obstacle, have=largest, facts=facts))
+    how_many = lacks.sum(axis=0)
+    for (size, obstacle), lacking in zip(empty, lacks, strict=True):
+        if len(here := near[lacking & (how_many == how_many.min())]):
+            best = here[size[here].argmax()]
+            facts = SizeBound(larger, view.nodes.names[best])
+            found.append(replace(obstacle, have=int(size[best]), facts=facts))
     return found
+
+
+def _when_empty(view: View, want: Request, obstacle: Obstacle, offer: NodeAvailability) -> tuple[IntArray, Obstacle]:
+    """What each node has of a resource when it is empty, and the obstacle in that unit."""
+    if (size := _sizes(view, obstacle)) is not None:
+        return size, obstacle
+    if offer.most_devices < want.gpus or not want.is_memory:
+        unit = "gpus" if want.is_exclusive else "devices"
+        return offer.devices, Obstacle(Reason.NOT_ENOUGH_GPUS, want.gpus, 0, unit, want.reservation)
+    return offer.largest_mib, Obstacle(Reason.NOT_ENOUGH_GPU_MEMORY, want.gpu_mib, 0, "mib", want.reservation)
+
+
+def _fits_elsewhere(view: View, want: Request, offer: NodeAvailability) -> bool:
+    """Some node that filters or reservations exclude would be large enough."""
+    if not want.reservation and view.reservations is not None:
+        open_want = unreserved(view, want)
+        offer = availability_in(view, open_want, view.all_rows)
+    return bool(fits_when_empty(view, want, offer).any())
 
 
 def _short_beside_the_rest(
