@@ -80,6 +80,27 @@ def test_contradictions_and_faults_are_told() -> None:
     assert view.faults == ["topology other: no such file"]
 
 
+def test_names_of_nodes_that_the_cluster_does_not_have_are_told() -> None:
+    state = world()
+    others = tuple(Domain(f"l{at}", "leaf", nodes=(f"n0{at}", f"n1{at}")) for at in range(4))
+    state.patch([TopologyChanged(Topology("other", (TopologyLevel("leaf"),), others, source="slurm=a.conf"))])
+    state.patch(
+        [TopologyChanged(Topology("part", (TopologyLevel("leaf"),), (Domain("l", "leaf", nodes=("n1", "x")),)))]
+    )
+    shown = topology_view(state, {}, 7).topologies
+    found = {each.name: [(it.kind, it.subject, it.detail) for it in each.findings] for each in shown}
+    written = (
+        "names 8 nodes that the cluster does not have: n00, n01, n02 and 5 others; none of its names is known, so "
+        "check how they are written: the cluster has n0, n1, n2 and 1 other"
+    )
+    assert found == {
+        "fabric": [],
+        "labels": [],
+        "other": [("unknown-nodes", "slurm=a.conf", written)],
+        "part": [("unknown-nodes", "part", "names 1 node that the cluster does not have: x")],
+    }
+
+
 def test_the_metrics_tell_how_domains_are_used_and_chosen(tmp_path: Path) -> None:
     async def test() -> None:
         async with running_world(tmp_path) as kaiwo:

@@ -52,6 +52,19 @@ def test_work_that_ends_before_it_is_whole_counts_as_ended() -> None:
     assert list(history.durations) == []
 
 
+def test_recoveries_from_before_a_start_end_in_the_history_of_the_new_process() -> None:
+    world = fabric(2)
+    world.submit("gang", pods=2, gpus_each=8, required_level="leaf").settle()
+    fail(world, nodes_of(world, "gang")["main-0"])
+    run_cycles(world, RecoveryHistory(), 2)
+    after_start = RecoveryHistory()
+    decided(world, after_start)
+    world.finish("gang")
+    decided(world, after_start)
+    [past] = after_start.past
+    assert (past.recovery.workload, past.is_whole) == ("default/gang", False)
+
+
 def test_moved_pods_are_counted_apart() -> None:
     world, history = fabric(2, 2), RecoveryHistory()
     world.submit("gang", pods=2, gpus_each=8, required_level="leaf").settle()

@@ -1,4 +1,4 @@
-"""Find where two pictures of the network disagree: a label says leaf 3, a dump says leaf 5.
+"""Find where pictures of the network disagree: a label says leaf 3, a dump leaf 5; or a file names unknown nodes.
 
 In:    the tables of all topologies, the nodes.   Out: findings, sorted.
 
@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
-from kaiwo.model.network.topology import FindingKind, TopologyFinding
-from kaiwo.snapshot.network.topology_tables import LevelTable, TopologyTable, TopologyTables
+from kaiwo.model.amounts import count
+from kaiwo.model.network.topology import FindingKind, Topology, TopologyFinding
+from kaiwo.snapshot.network.topology_tables import LevelTable, TopologyTable, TopologyTables, node_aliases
+
+FIRST = 3  # names in a sentence
 
 
 def find_contradictions(tables: TopologyTables, nodes: Sequence[str]) -> tuple[TopologyFinding, ...]:
@@ -32,6 +35,26 @@ def find_contradictions(tables: TopologyTables, nodes: Sequence[str]) -> tuple[T
             if (same := next((each for each in other.levels if each.name == level.name), None)) is not None:
                 found += _between(level, same, one, other, nodes)
     return tuple(sorted(found, key=lambda each: (each.subject, each.detail)))
+
+
+def find_unknown_nodes(topology: Topology, nodes: Sequence[str]) -> tuple[TopologyFinding, ...]:
+    """What a source names, and the cluster does not have. At most one finding, however many they are."""
+    named = {name for domain in topology.domains for name in domain.nodes} | {
+        port.node for port in topology.attachments
+    }
+    known = node_aliases(nodes)
+    unknown = sorted(named - known.keys())
+    if not unknown or not nodes:
+        return ()
+    fact = f"names {count(len(unknown), 'node')} that the cluster does not have: {_first_of(unknown)}"
+    if len(unknown) == len(named):
+        fact += f"; none of its names is known, so check how they are written: the cluster has {_first_of(nodes)}"
+    return (TopologyFinding(FindingKind.UNKNOWN_NODES, topology.source or topology.name, fact),)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = len(names) - FIRST
+    return ", ".join(names[:FIRST]) + (f" and {count(more, 'other')}" if more > 0 else "")
 
 
 def _between(

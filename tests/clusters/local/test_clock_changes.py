@@ -16,10 +16,13 @@ import pytest
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload
+from kaiwo.clusters.embedded.state import put_recovery
 from kaiwo.clusters.local import LocalCluster
 from kaiwo.clusters.local import cluster as cluster_module
 from kaiwo.clusters.local.clock import ClockStart, SystemTime, describe_boot, start_of
 from kaiwo.clusters.local.state_file import BACKUPS_KEPT, back_up_in, latest_backup
+from kaiwo.model.node import NodeFailure
+from kaiwo.model.recovery import FailureKind, Recovery, RecoveryWay
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Phase, Pod
 from kaiwo.model.workload_record import WorkloadRecord, WorkloadState
@@ -69,6 +72,10 @@ def fill(cluster: LocalCluster) -> None:
         for record in (old, running):
             change.put_workload(TrackedWorkload(record))
         change.put_pod(PlacedRun(pod, Run("run", "default/running", "main-0", ends_s=now_s + 3600)))
+        failure = NodeFailure(now_s - 60, True, 2, now_s - 60, now_s + 60)
+        change.put_node(replace(change.state.nodes["box"], failure=failure))
+        recovery = Recovery("default/running", now_s - 60, FailureKind.NODE, (), RecoveryWay.WAIT, (), 2)
+        put_recovery(change, "default/running", recovery)
         change.put_reservation(Reservation("tomorrow", start_s=now_s + DAY_S, end_s=now_s + 2 * DAY_S))
         cluster._store.save(change)
 
@@ -83,6 +90,10 @@ def ages(cluster: LocalCluster) -> dict[str, int]:
         "started": old.started_s,
         "runs since": placed.pod.since_s,
         "ends": placed.run.ends_s,
+        "failed": state.nodes["box"].failure.since_s,
+        "failed last": state.nodes["box"].failure.last_s,
+        "rests until": state.nodes["box"].failure.out_until_s,
+        "recovers": state.recoveries["default/running"].since_s,
     }
     return {name: now_s - at_s for name, at_s in times.items()}
 

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from kaiwo.explain import sentence
 from kaiwo.model.affinity import NodeRule
-from kaiwo.model.events import TopologyChanged, WorkloadChanged
+from kaiwo.model.events import PodGone, TopologyChanged, WorkloadChanged
 from kaiwo.model.network.constraint import TopologyConstraint
 from kaiwo.model.network.topology import Topology, TopologyLevel
 from kaiwo.model.obstacle import Obstacle, Reason
 from kaiwo.model.policy import Policy
 from kaiwo.model.request import Request
+from kaiwo.model.workload import Role
 from tests.decide.levels.fabrics import busy, fabric, gang, leaf_of, leaves_of, nodes_of, roles_of
 from tests.worlds import World
 
@@ -82,6 +83,39 @@ def test_two_gangs_of_one_cycle_do_not_ask_for_the_same_link() -> None:
         world.submit(name, pods=2, gpus_each=8, bandwidth_mb_s=DATA, placement_strategy="distributed")
     world.decide()
     assert sorted(world.is_running(name) for name in ("one", "two")) == [False, True]
+
+
+def test_gangs_that_grow_leave_each_other_what_they_have_asked_for() -> None:
+    """Both start with one pod on each node. The first grows after the second has started: it must see the second."""
+    world = rated(1, 1, gpus=16)
+    for name in ("one", "two"):
+        role = Role(Request(gpus=1), "main", 10, minimum=2)
+        spread = gang(name, (role,), bandwidth_mb_s=DATA // 4, placement_strategy="distributed")
+        world.tell(WorkloadChanged(spread))
+    world.decide()
+    placed = [nodes_of(world, name).values() for name in ("one", "two")]
+    assert all(len(set(nodes)) == 2 for nodes in placed)
+    assert Counter(node for nodes in placed for node in nodes) == {"l0-n0": 4, "l1-n0": 4}
+
+
+def test_what_a_gang_grew_by_is_not_left_for_another_that_grows_after_it() -> None:
+    """Both have started and grow in turn; all pods inside use one port. A pod that is lost comes back there."""
+    levels = (TopologyLevel("spine", "net/spine", 1_000, 1), TopologyLevel("leaf", "net/leaf", 1_000, 1))
+    world = World(nodes=0).tell(TopologyChanged(Topology("fabric", levels, node_port_mb_s=1_000, node_ports=1)))
+    world.node("outside", gpus=4).node("inside", gpus=1, labels={"net/spine": "s0", "net/leaf": "l0"})
+    spine = TopologyConstraint(required="spine")
+    first = (Role(Request(gpus=1), "gpus", 3), Role(Request(), "more", 5, minimum=1))
+    other = (Role(Request(gpus=1), "gpus", 2), Role(Request(), "more", 2, minimum=1, levels=spine))
+    stated = {"preferred_level": "spine", "placement_strategy": "stated", "priority": 50}
+    world.tell(WorkloadChanged(gang("first", first, bandwidth_mb_s=100, **stated)))
+    world.tell(WorkloadChanged(gang("other", other, bandwidth_mb_s=300)))
+    for lost in ("", "gpus-0"):
+        if lost:
+            world.tell(PodGone("default/first", lost))
+        world.decide()
+        inside = {name: list(nodes_of(world, name).values()).count("inside") for name in ("first", "other")}
+        assert 100 * inside["first"] + 300 * inside["other"] <= 970, inside
+    assert inside == {"first": 6, "other": 1}
 
 
 def test_more_than_the_ports_of_a_node_carry_never_starts() -> None:

@@ -21,7 +21,7 @@ from kaiwo.model.workload import Workload
 from kaiwo.snapshot.cluster_state import ClusterState
 from kaiwo.snapshot.network.topology_tables import LevelTable, TopologyTable, node_aliases
 from kaiwo.snapshot.node_table import FREE_GPU
-from kaiwo.topology.contradictions import find_contradictions
+from kaiwo.topology.contradictions import find_contradictions, find_unknown_nodes
 from kaiwo.topology.link_capacity import DomainCapacity, domain_capacities, most_traffic
 from kaiwo.topology.network_rates import data_rate
 
@@ -110,7 +110,7 @@ def _topology(table: TopologyTable, state: ClusterState, running: _Running, faul
             )
             for link in topology.links
         ],
-        findings=_findings(topology.findings),
+        findings=_findings((*topology.findings, *find_unknown_nodes(topology, state.nodes.names))),
         access=[
             DomainAccessView(list(rule.domains), list(rule.queues), list(rule.namespaces)) for rule in topology.access
         ],

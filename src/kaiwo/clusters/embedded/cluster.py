@@ -81,6 +81,7 @@ class EmbeddedCluster:
             begun: list[str] = []
             transitions.record_nominations(transaction, plan)
             transitions.record_planned_starts(transaction, plan)
+            transitions.record_recoveries(transaction, plan)
             reservations.record_picked_devices(transaction, plan)
             record_moves(transaction, plan)
             remember_bad_nodes(transaction, plan.bad_nodes)

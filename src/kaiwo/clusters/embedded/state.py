@@ -35,6 +35,7 @@ from kaiwo.model.events import (
     PodGone,
     QueueChanged,
     QueueGone,
+    RecoveryChanged,
     ReservationChanged,
     ReservationGone,
     WorkloadChanged,
@@ -44,6 +45,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import DEFAULT_QUEUE, Queue, implicit_default_queue
+from kaiwo.model.recovery import Recovery
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload import Workload
 from kaiwo.model.workload_record import AttemptRecord, WorkloadRecord
@@ -61,6 +63,7 @@ TABLES = (
     "runs",
     "nominations",
     "planned_starts",
+    "recoveries",
     "reservations",
     "defragmentation",
     "move_steps",
@@ -86,6 +89,7 @@ class EmbeddedState:
         self.runs: dict[str, Run] = {}  # runs that have a folder
         self.nominations: dict[str, tuple[Nomination, ...]] = {}  # by workload
         self.planned_starts: dict[str, PlannedStart] = {}  # by workload
+        self.recoveries: dict[str, Recovery] = {}  # by workload: those under way
         self.reservations: dict[str, Reservation] = {}
         self.defragmentation: dict[str, DefragmentationRun] = {}  # the last one, by its name
         self.move_steps: dict[tuple[str, int], StepProgress] = {}  # of that run
@@ -172,6 +176,7 @@ class EmbeddedState:
         events += [PodChanged(placement.pod) for placement in self.pods.values()]
         events += [NominationChanged(nomination) for each in self.nominations.values() for nomination in each]
         events += [PlannedStartChanged(planned) for planned in self.planned_starts.values()]
+        events += [RecoveryChanged(recovery) for recovery in self.recoveries.values()]
         events += [DefragmentationChanged(run) for run in self.defragmentation.values()]
         events += [DefragmentationStepChanged(step) for _, step in sorted(self.move_steps.items())]
         return tuple(events)
@@ -301,6 +306,7 @@ class Transaction:
             self.events.append(WorkloadGone(name, successful_run_s(tracked.record)))
             self.put_nominations(name, ())
             self.put_planned_start(name, None)
+            put_recovery(self, name, None)
         self._pass_on_slot(before, tracked)
 
     def _pass_on_slot(self, before: TrackedWorkload | None, after: TrackedWorkload | None) -> None:
@@ -315,6 +321,7 @@ class Transaction:
         self._pass_on_slot(self._put("workloads", name, None), None)
         self.put_nominations(name, ())
         self.put_planned_start(name, None)
+        put_recovery(self, name, None)
         self.events.append(WorkloadGone(name))
 
     def put_earlier(self, tracked: TrackedWorkload) -> None:
@@ -395,6 +402,12 @@ class Transaction:
         before = self.state.put(table, key, value)
         self.before.setdefault((table, key), before)
         return before
+
+
+def put_recovery(transaction: Transaction, name: str, recovery: Recovery | None) -> None:
+    """Set a workload's recovery. The scheduler decided it, so it needs no event."""
+    if recovery != transaction.state.recoveries.get(name):
+        transaction._put("recoveries", name, recovery)
 
 
 def put_defragmentation(transaction: Transaction, run: DefragmentationRun) -> None:

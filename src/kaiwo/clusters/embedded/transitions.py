@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kaiwo.clusters.embedded import ended_work, lifecycle
 from kaiwo.clusters.embedded.lifecycle import Ending, Exit, ExitReason, PlacedRun, Run, TrackedWorkload
-from kaiwo.clusters.embedded.state import Transaction
+from kaiwo.clusters.embedded.state import Transaction, put_recovery
 from kaiwo.clusters.ledger import Misfit
 from kaiwo.clusters.plan_checks import (
     STILL_STOPPING,
@@ -97,6 +97,16 @@ def record_planned_starts(transaction: Transaction, plan: Plan) -> None:
         tracked = transaction.state.workloads.get(planned.workload)
         if tracked is not None and tracked.wants_pods:
             transaction.put_planned_start(planned.workload, planned)
+
+
+def record_recoveries(transaction: Transaction, plan: Plan) -> None:
+    """Store the recoveries that are under way, so that a restarted scheduler goes on with them."""
+    for name in plan.recovered:
+        put_recovery(transaction, name, None)
+    for recovery in plan.recoveries:
+        tracked = transaction.state.workloads.get(recovery.workload)
+        if tracked is not None and tracked.wants_pods:
+            put_recovery(transaction, recovery.workload, recovery)
 
 
 def stop_workload(transaction: Transaction, tracked: TrackedWorkload, ending: Ending, message: str = "") -> None:

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from kaiwo.clusters.embedded.lifecycle import PlacedRun, Run, TrackedWorkload, with_workload
-from kaiwo.clusters.embedded.state import EmbeddedState, Transaction, put_defragmentation, put_move_step
+from kaiwo.clusters.embedded.state import EmbeddedState, Transaction, put_defragmentation, put_move_step, put_recovery
 from kaiwo.clusters.local.clock import Clock, ClockStart, SystemTime, describe_boot, is_plausible, start_of
 from kaiwo.clusters.local.sqlite_store import Store
 from kaiwo.model.amounts import duration
-from kaiwo.model.events import ClockMoved, DefragmentationChanged, DefragmentationStepChanged
+from kaiwo.model.events import ClockMoved, DefragmentationChanged, DefragmentationStepChanged, RecoveryChanged
+from kaiwo.model.node import Node
 
 LONG_AWAY_S = 86_400  # after a longer absence, or a clock that went wrong, nothing is forgotten for as long
 WRONG_CLOCK = "Kaiwo's own goes on from where it was. Correct the system's clock, and start Kaiwo again"
@@ -84,6 +85,13 @@ def move_times(transaction: Transaction, by_s: int) -> None:
     for name, planned in list(state.planned_starts.items()):
         planned = replace(planned, start_s=_moved(planned.start_s, by_s), made_s=_moved(planned.made_s, by_s))
         transaction.put_planned_start(name, planned)
+    for name, recovery in list(state.recoveries.items()):
+        recovery = replace(recovery, since_s=_moved(recovery.since_s, by_s))
+        put_recovery(transaction, name, recovery)
+        transaction.events.append(RecoveryChanged(recovery))
+    for node in list(state.nodes.values()):
+        if (later := _moved_node(node, by_s)) != node:
+            transaction.put_node(later)
     for asked in list(state.defragmentation.values()):
         recent = tuple(_moved(at_s, by_s) for at_s in asked.recent_s)
         begun_s, ended_s = _moved(asked.begun_s, by_s), _moved(asked.ended_s, by_s)
@@ -106,6 +114,12 @@ def _moved_workload(tracked: TrackedWorkload, by_s: int) -> TrackedWorkload:
     }
     record = replace(record, started_s=_moved(record.started_s, by_s), ended_s=_moved(record.ended_s, by_s))
     return with_workload(replace(tracked, record=record), **times)
+
+
+def _moved_node(node: Node, by_s: int) -> Node:
+    times = {name: _moved(getattr(node.failure, name), by_s) for name in ("since_s", "last_s", "out_until_s")}
+    gpus = tuple(replace(gpu, failed_s=_moved(gpu.failed_s, by_s)) for gpu in node.gpus)
+    return replace(node, failure=replace(node.failure, **times), gpus=gpus)
 
 
 def _moved_run(run: Run, by_s: int) -> Run:

@@ -25,7 +25,7 @@ STEPS_PER_ROW = 6  # of SQLite's machine, in a quick check: for the percentage o
 HANDLER_STEPS = 20_000
 MARK_WORD, MARK_BYTES = b"changes ", 19  # `changes 0000000042`, as long each time
 MODULUS = 1 << 31  # what SQLite's user_version can count to
-REPLACED = ("pods", "kept", "promises")  # tables of which old rows are worse than none
+REPLACED = ("pods", "kept", "promises", "recoveries")  # tables of which old rows are worse than none
 
 
 class Restored(NamedTuple):

@@ -12,6 +12,7 @@ from kaiwo.model.node import Node
 from kaiwo.model.plan import Nomination
 from kaiwo.model.planned_start import PlannedStart
 from kaiwo.model.queue import Queue
+from kaiwo.model.recovery import Recovery
 from kaiwo.model.reservation import Reservation
 from kaiwo.model.workload_record import AttemptRecord
 
@@ -38,6 +39,7 @@ CREATE TABLE IF NOT EXISTS pods (
 CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, workload TEXT NOT NULL, pod TEXT NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS kept (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS promises (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS recoveries (workload TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS reservations (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS defragmentation (name TEXT PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS move_steps (
@@ -102,6 +104,7 @@ STORED = {  # by the state's own name of the table
     ),
     "nominations": StoredTable("kept", tuple[Nomination, ...], ("workload",)),
     "planned_starts": StoredTable("promises", PlannedStart, ("workload",)),
+    "recoveries": StoredTable("recoveries", Recovery, ("workload",), key_of=lambda recovery: recovery.workload),
     "reservations": StoredTable("reservations", Reservation),
     "defragmentation": StoredTable("defragmentation", DefragmentationRun),
     "move_steps": StoredTable("move_steps", StepProgress, ("run", "step")),

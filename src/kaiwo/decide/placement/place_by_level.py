@@ -231,6 +231,10 @@ class LevelSearch:
             self._network_of = (levels.topology, AreaNetwork(rates, active, asked, self._levels.bandwidth_mb_s))
         return self._network_of[1]
 
+    def others_were_placed(self) -> None:
+        """Links have to be looked at again: other workloads may have taken what was left of them."""
+        self._network_of = None
+
     def has_bandwidth(self, batches: Sequence[PodBatch], placed: Sequence[Sequence[Placed]]) -> bool:
         """The links carry what all pods need, those that run and those that have just been placed."""
         need = self._levels.bandwidth_mb_s

@@ -124,6 +124,8 @@ class _Gang:
 
     def grow(self, most: int) -> list[Start]:
         before = len(self._placement.starts)
+        if self._search is not None:
+            self._search.others_were_placed()
         self._grow(most)
         self._record_moves(self._placement.starts[before:])
         return self._placement.starts[before:]

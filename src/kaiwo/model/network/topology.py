@@ -87,6 +87,7 @@ class FindingKind(StrEnum):
     OVERSUBSCRIBED = "oversubscribed"  # the nodes below can send more than the links up can carry
     MIXED_RAILS = "mixed-rails"  # a node's adapter is cabled to another rail than its neighbours'
     UNNAMED_PORT = "unnamed-port"  # no node is known for a port
+    UNKNOWN_NODES = "unknown-nodes"  # a source names nodes that the cluster does not have
     NOT_CONNECTED = "not-connected"  # a switch below no other, where there are wider ones
     IGNORED = "ignored"  # something that was read and has no meaning here
 

@@ -65,7 +65,7 @@ class RecoveryHistory:
 
     def count_plan(self, state: ClusterState, plan: Plan, now_s: int) -> None:
         """Call it before the plan is applied to the state."""
-        if not (plan.recoveries or plan.recovered or self._known):
+        if not (plan.recoveries or plan.recovered or self._known or state.failures.recoveries):
             return
         stopped = {(each.workload, each.pod) for each in plan.evictions if each.cause is EvictionCause.RECOVERY}
         if stopped:  # a pod that was lost before may now be moved from its new place
@@ -73,9 +73,10 @@ class RecoveryHistory:
             lost = stopped.intersection((name, each.pod.name) for name, found in by_workload for each in found)
             self.lost += len(lost)
             self.moved += len(stopped - lost)
+        self._known |= state.failures.recoveries  # also those from before the start
         self._known |= {each.workload: each for each in plan.recoveries}
         for name in plan.recovered:
-            recovery = self._known.pop(name, None) or state.failures.recoveries.get(name)
+            recovery = self._known.pop(name, None)
             if recovery is not None:
                 self._end(PastRecovery(recovery, now_s))
         for name in [name for name in self._known if name not in state.workloads]:
