@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kaiwo.explain import amount, remedy, sentence, why
@@ -97,6 +97,7 @@ def test_sizes_are_told_in_gib_in_the_sentence_and_in_the_remedy() -> None:
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 1 << 30))
+@example(973, 1024)  # both would be 1 GiB
 def test_who_asks_for_what_there_is_gets_it(need: int, have: int) -> None:
     words = compared_memory(need, have)
     number, unit = words[1].split()

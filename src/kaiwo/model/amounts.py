@@ -73,8 +73,8 @@ def compared_memory(need: int, have: int) -> tuple[str, str]:
     """
     for size, name in ((TIB_MIB, "TiB"), (GIB_MIB, "GiB")):
         tenths = ((need * 10 + size // 2) // size, have * 10 // size)
-        is_told_apart = (tenths[0] > tenths[1]) == (need > have) and all(tenths) == all((need, have))
-        if max(need, have) >= size and is_told_apart and need != have:
+        is_in_order = tenths[0] > tenths[1] if need > have else tenths[0] < tenths[1]
+        if max(need, have) >= size and is_in_order and all(tenths) == all((need, have)):
             first, second = (f"{each // 10}.{each % 10}".removesuffix(".0") for each in tenths)
             return f"{first} {name}", f"{second} {name}"
     return memory(need, have), memory(have, need)
