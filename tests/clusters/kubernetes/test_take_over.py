@@ -73,8 +73,9 @@ def test_a_standby_that_takes_over_keeps_the_planned_start(plane: Plane, tmp_pat
             for number in range(8):
                 await until_bound(kubectl, f"long-{number}")
             await kubectl.pod("big", gpus=8, annotations={"kaiwo.ai/estimate": "10m"})
-            planned = notes(await until_pod(kubectl, "big", lambda pod: START_ANNOTATION in notes(pod)))
+            await until_pod(kubectl, "big", lambda pod: START_ANNOTATION in notes(pod))
             leader.signal(signal.SIGKILL)
+            planned = notes(await kubectl.read_pod("big"))  # what it wrote last: it may have planned again
             await until(lambda: standby.metric("kaiwo_leader") == 1, "the standby to lead")
             await kubectl.pod("later", gpus=0)  # whoever binds this has decided
             await until_bound(kubectl, "later")
