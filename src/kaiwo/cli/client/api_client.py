@@ -5,7 +5,7 @@ Never: retries a write that may have succeeded; one that was refused with 429 is
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -44,6 +44,13 @@ class LostServerError(ClusterError):
     """The server closed the connection before the end of its answer."""
 
 
+class MayBePending(Protocol):
+    """An answer that may say that it is still being computed."""
+
+    @property
+    def is_pending(self) -> bool: ...
+
+
 class ApiClient(msgspec.Struct):
     """One running Kaiwo. Every request has its own connection."""
 
@@ -57,6 +64,16 @@ class ApiClient(msgspec.Struct):
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         return self._read(self.open("GET", path, query))
+
+    def get_when_ready(
+        self, path: str, kind: type[MayBePending], patience_s: float, query: Query | None = None
+    ) -> bytes:
+        """Ask again while the server, which waits for a while each time, still computes the answer."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            body = self.get(path, query)
+            if not self.decode(body, kind).is_pending or time.monotonic() > deadline:
+                return body
 
     def send(self, method: str, path: str, query: Query | None = None, body: bytes = b"", mime: str = "") -> bytes:
         return self._read(self.open(method, path, query, body, {"Content-Type": mime} if mime else {}))

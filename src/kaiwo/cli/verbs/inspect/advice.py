@@ -1,7 +1,5 @@
 """`kaiwo advice`: changes that help, with what each brings and how that was checked."""
 
-import time
-
 import click
 
 from kaiwo.api.views.advice import AdviceListView
@@ -28,15 +26,11 @@ def advice(output: str) -> None:
       kaiwo advice -o json
     """
     server = connect_server()
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        body = server.get("/advice")
-        view = server.decode(body, AdviceListView)
-        if not view.is_pending or time.monotonic() > deadline:
-            break
+    body = server.get_when_ready("/advice", AdviceListView, PATIENCE_S)
     if output != "table":
         printing.print_body(body, output)
         return
+    view = server.decode(body, AdviceListView)
     if view.is_pending:
         printing.hint("advice is still being looked for; ask again")
         return

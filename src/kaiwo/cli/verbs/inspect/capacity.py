@@ -1,7 +1,5 @@
 """`kaiwo capacity`: how long work would wait with more nodes."""
 
-import time
-
 import click
 
 from kaiwo.api.views.advice import CapacityOutlookView, CapacityView
@@ -34,15 +32,12 @@ def capacity(nodes: tuple[str, ...], growth: int, output: str) -> None:
       kaiwo capacity --growth 30
     """
     server = connect_server()
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        body = server.get("/capacity", given_fields({"nodes": list(nodes), "growth": growth}))
-        view = server.decode(body, CapacityView)
-        if not view.is_pending or time.monotonic() > deadline:
-            break
+    asked = given_fields({"nodes": list(nodes), "growth": growth})
+    body = server.get_when_ready("/capacity", CapacityView, PATIENCE_S, asked)
     if output != "table":
         printing.print_body(body, output)
         return
+    view = server.decode(body, CapacityView)
     if view.is_pending:
         printing.hint("the plan is still being computed; ask again")
         return
